@@ -1,0 +1,33 @@
+# What epipe is made with. Required parts stop the configuration; optional ones are replaced by sources that say what is missing.
+
+find_package(Torch REQUIRED)
+find_package(fmt REQUIRED)
+find_package(CLI11 REQUIRED)
+find_package(nlohmann_json REQUIRED)
+find_package(Threads REQUIRED)
+message(STATUS "epipe: LibTorch ${Torch_VERSION}")
+
+add_library(epipe_torch INTERFACE)
+target_include_directories(epipe_torch SYSTEM INTERFACE ${TORCH_INCLUDE_DIRS})
+target_link_libraries(epipe_torch INTERFACE ${TORCH_LIBRARIES})
+separate_arguments(epipe_torch_flags UNIX_COMMAND "${TORCH_CXX_FLAGS}")
+target_compile_options(epipe_torch INTERFACE $<$<COMPILE_LANGUAGE:CXX>:${epipe_torch_flags}>)
+
+find_package(Protobuf CONFIG QUIET)
+find_package(gRPC CONFIG QUIET)
+set(EPIPE_HAS_GRPC ${gRPC_FOUND})
+
+find_path(GLOO_INCLUDE_DIR gloo/config.h)
+find_library(GLOO_LIBRARY gloo)
+if(GLOO_INCLUDE_DIR AND GLOO_LIBRARY)
+  set(EPIPE_HAS_GLOO TRUE)
+else()
+  set(EPIPE_HAS_GLOO FALSE)
+endif()
+
+if(EPIPE_CUDA)
+  enable_language(CUDA)
+  find_package(CUDAToolkit REQUIRED)
+endif()
+
+message(STATUS "epipe: gRPC ${EPIPE_HAS_GRPC}, gloo ${EPIPE_HAS_GLOO}, CUDA ${EPIPE_CUDA}")

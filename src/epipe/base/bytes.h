@@ -1,0 +1,100 @@
+#pragma once
+
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <memory>
+#include <optional>
+#include <span>
+#include <type_traits>
+#include <vector>
+
+namespace epipe {
+
+static_assert(std::endian::native == std::endian::little, "frames are little-endian and copied as they are");
+
+// Leaves new elements uninitialised: growing a buffer that is about to be overwritten costs nothing.
+template <typename T>
+struct UninitializedAllocator : std::allocator<T> {
+  template <typename U>
+  struct rebind {
+    using other = UninitializedAllocator<U>;
+  };
+  template <typename U>
+  void construct(U* p) noexcept(std::is_nothrow_default_constructible_v<U>) {
+    ::new (static_cast<void*>(p)) U;
+  }
+  template <typename U, typename... Args>
+  void construct(U* p, Args&&... args) {
+    ::new (static_cast<void*>(p)) U(std::forward<Args>(args)...);
+  }
+};
+
+using Bytes = std::vector<std::byte, UninitializedAllocator<std::byte>>;
+using ByteView = std::span<const std::byte>;
+using MutableBytes = std::span<std::byte>;
+
+// Appends `count` uninitialised bytes and returns them. Invalidates earlier spans into `out`.
+inline MutableBytes grow(Bytes& out, std::size_t count) {
+  const std::size_t old = out.size();
+  out.resize(old + count);
+  return {out.data() + old, count};
+}
+
+template <typename T>
+void append(Bytes& out, T value) {
+  static_assert(std::is_trivially_copyable_v<T>);
+  std::memcpy(grow(out, sizeof(T)).data(), &value, sizeof(T));
+}
+
+template <typename T>
+void store(MutableBytes out, std::size_t offset, T value) {
+  static_assert(std::is_trivially_copyable_v<T>);
+  std::memcpy(out.subspan(offset, sizeof(T)).data(), &value, sizeof(T));
+}
+
+template <typename T>
+T load(ByteView in, std::size_t offset) {
+  static_assert(std::is_trivially_copyable_v<T>);
+  T value;
+  std::memcpy(&value, in.subspan(offset, sizeof(T)).data(), sizeof(T));
+  return value;
+}
+
+// Takes values off the front of bytes that nobody vouches for; nullopt when they run out.
+class ByteReader {
+ public:
+  explicit ByteReader(ByteView in) : rest_(in) {}
+
+  template <typename T>
+  std::optional<T> take() {
+    const auto bytes = take_bytes(sizeof(T));
+    if (!bytes) return std::nullopt;
+    return load<T>(*bytes, 0);
+  }
+  std::optional<ByteView> take_bytes(std::uint64_t count) {
+    if (count > rest_.size()) return std::nullopt;
+    const ByteView head = rest_.first(static_cast<std::size_t>(count));
+    rest_ = rest_.subspan(head.size());
+    return head;
+  }
+  ByteView rest() const { return rest_; }
+
+ private:
+  ByteView rest_;
+};
+
+// a * b or a + b, or nullopt where 64 bits do not hold it.
+inline std::optional<std::uint64_t> checked_mul(std::uint64_t a, std::uint64_t b) {
+  std::uint64_t product = 0;
+  if (__builtin_mul_overflow(a, b, &product)) return std::nullopt;
+  return product;
+}
+inline std::optional<std::uint64_t> checked_add(std::uint64_t a, std::uint64_t b) {
+  std::uint64_t sum = 0;
+  if (__builtin_add_overflow(a, b, &sum)) return std::nullopt;
+  return sum;
+}
+
+}  // namespace epipe

@@ -1,0 +1,86 @@
+#include "epipe/base/file.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+
+namespace epipe {
+namespace {
+
+// A file descriptor that closes itself.
+class Handle {
+ public:
+  explicit Handle(int fd) : fd_(fd) {}
+  ~Handle() { close_now(); }
+  Handle(const Handle&) = delete;
+  Handle& operator=(const Handle&) = delete;
+
+  int fd() const { return fd_; }
+  bool open() const { return fd_ >= 0; }
+  bool close_now() {
+    const bool ok = fd_ < 0 || ::close(fd_) == 0;
+    fd_ = -1;
+    return ok;
+  }
+
+ private:
+  int fd_;
+};
+
+Error io_error(std::string_view what, const std::string& path) {
+  return {ErrorCode::kIo, fmt::format("cannot {} {}: {}", what, path, std::strerror(errno))};
+}
+
+bool write_all(int fd, ByteView bytes) {
+  while (!bytes.empty()) {
+    const ssize_t written = ::write(fd, bytes.data(), bytes.size());
+    if (written < 0 && errno == EINTR) continue;
+    if (written < 0) return false;
+    bytes = bytes.subspan(static_cast<std::size_t>(written));
+  }
+  return true;
+}
+
+}  // namespace
+
+Result<Bytes> read_file(const std::string& path, std::uint64_t max_bytes) {
+  const Handle file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  if (!file.open()) return io_error("open", path);
+  struct stat status {};
+  if (::fstat(file.fd(), &status) != 0) return io_error("read", path);
+  if (S_ISDIR(status.st_mode)) return Error{ErrorCode::kIo, fmt::format("cannot read {}: it is a directory", path)};
+  Bytes content;
+  content.reserve(static_cast<std::size_t>(std::min<std::uint64_t>(static_cast<std::uint64_t>(status.st_size), max_bytes)));
+  constexpr std::size_t kChunk = std::size_t{1} << 20;
+  while (true) {
+    const std::size_t old = content.size();
+    const ssize_t got = ::read(file.fd(), grow(content, kChunk).data(), kChunk);
+    if (got < 0 && errno != EINTR) return io_error("read", path);
+    content.resize(old + static_cast<std::size_t>(std::max<ssize_t>(got, 0)));
+    if (got == 0) return content;
+    if (content.size() > max_bytes) return Error{ErrorCode::kTooLarge, fmt::format("{} is longer than {} bytes", path, max_bytes)};
+  }
+}
+
+Result<void> write_file(const std::string& path, std::initializer_list<ByteView> parts) {
+  struct stat status {};
+  const bool in_place = ::stat(path.c_str(), &status) == 0 && !S_ISREG(status.st_mode);
+  const std::string target = in_place ? path : fmt::format("{}.tmp{}", path, ::getpid());
+  Handle file(::open(target.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666));
+  if (!file.open()) return io_error("create", target);
+  bool ok = true;
+  for (const ByteView part : parts) ok = ok && write_all(file.fd(), part);
+  ok = ok && (in_place || ::fsync(file.fd()) == 0);
+  ok = file.close_now() && ok;
+  ok = ok && (in_place || ::rename(target.c_str(), path.c_str()) == 0);
+  if (ok) return {};
+  const Error error = io_error("write", path);
+  if (!in_place) ::unlink(target.c_str());
+  return error;
+}
+
+}  // namespace epipe

@@ -1,0 +1,41 @@
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <functional>
+#include <stdexcept>
+#include <string>
+
+#include "epipe/base/result.h"
+
+namespace epipe::cli {
+
+// Exit codes of the program.
+inline constexpr int kOk = 0;
+inline constexpr int kFailed = 1;
+inline constexpr int kWrongUsage = 2;
+
+// A flag's value that makes no sense: exit code 2.
+class UsageError : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
+// Anything else that ends the command: exit code 1.
+class Failure : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
+// The value, or Failure with the error's text.
+template <typename T>
+T value_or_fail(Result<T> result) {
+  if (!result) throw Failure(result.error().text());
+  if constexpr (!std::is_void_v<T>) return std::move(result).value();
+}
+
+// Every command adds its flags and a callback to the program.
+void add_codec_command(CLI::App& app);
+void add_bench_command(CLI::App& app);
+void add_info_command(CLI::App& app);
+
+}  // namespace epipe::cli

@@ -1,0 +1,59 @@
+// epipe info: what this build can do on this machine
+#include <ATen/Version.h>
+#include <ATen/Parallel.h>
+#include <fmt/format.h>
+#include <torch/version.h>
+
+#include <nlohmann/json.hpp>
+#include <thread>
+
+#include "epipe/cli/command.h"
+#include "epipe/codec/kernels/cuda_part.h"
+#include "epipe/codec/kernels/kernels.h"
+#include "epipe/transport/c10d/part.h"
+#include "epipe/transport/grpc/part.h"
+#include "epipe/wire/frame.h"
+
+namespace epipe::cli {
+namespace {
+
+std::vector<std::string> instruction_sets() {
+  std::vector<std::string> names = {std::string(kernels::scalar().name)};
+  for (const kernels::Kernels* wide : {kernels::avx2(), kernels::avx512()}) {
+    if (wide != nullptr) names.emplace_back(wide->name);
+  }
+  return names;
+}
+
+void run_info(bool json) {
+  const std::vector<Part> parts = {kernels::cuda_part(), transport::gloo_part(), transport::grpc_part()};
+  nlohmann::ordered_json info = {{"epipe", EPIPE_VERSION},
+                                 {"frame_version", wire::kVersion},
+                                 {"compiler", EPIPE_COMPILER},
+                                 {"build_type", EPIPE_BUILD_TYPE},
+                                 {"libtorch", TORCH_VERSION},
+                                 {"cpu_threads", std::thread::hardware_concurrency()},
+                                 {"kernels", instruction_sets()},
+                                 {"kernels_used", kernels::best().name}};
+  for (const Part& part : parts) info["parts"][part.name] = {{"available", part.available}, {"detail", part.detail}};
+  if (json) {
+    fmt::print("{}\n", info.dump());
+    return;
+  }
+  fmt::print("epipe {}, frame version {}, {} build by {}\n", EPIPE_VERSION, wire::kVersion, EPIPE_BUILD_TYPE, EPIPE_COMPILER);
+  fmt::print("LibTorch  {}\n", TORCH_VERSION);
+  fmt::print("kernels   {} of {}; {} hardware threads\n", kernels::best().name, fmt::join(instruction_sets(), " "),
+             std::thread::hardware_concurrency());
+  for (const Part& part : parts) fmt::print("{:<9} {}{}\n", part.name, part.available ? "" : "no: ", part.detail);
+}
+
+}  // namespace
+
+void add_info_command(CLI::App& app) {
+  auto json = std::make_shared<bool>(false);  // owned by the callback as well
+  auto* info = app.add_subcommand("info", "What this build can do on this machine");
+  info->add_flag("--json", *json, "One JSON object");
+  info->callback([json] { run_info(*json); });
+}
+
+}  // namespace epipe::cli

@@ -1,0 +1,25 @@
+#pragma once
+
+#include <functional>
+#include <memory>
+
+#include "epipe/codec/codec.h"
+
+// One factory per codec; parse.cpp is the only caller. Arguments are in range, the parser checked them.
+namespace epipe::codec {
+
+// Makes a fresh codec for one part of what a transform produces, each with a state of its own.
+using InnerFactory = std::function<std::unique_ptr<Codec>()>;
+
+std::unique_ptr<Codec> make_none(const CodecOptions& options);
+std::unique_ptr<Codec> make_fp16(const CodecOptions& options);
+std::unique_ptr<Codec> make_bf16(const CodecOptions& options);
+std::unique_ptr<Codec> make_uniform(unsigned bits, const CodecOptions& options);
+std::unique_ptr<Codec> make_sort(unsigned level_bits, unsigned split_bits, const CodecOptions& options);
+std::unique_ptr<Codec> make_fast(unsigned level_bits, unsigned split_bits, const CodecOptions& options);
+std::unique_ptr<Codec> make_kmeans(unsigned bits, const CodecOptions& options);
+std::unique_ptr<Codec> make_topk(double ratio, const InnerFactory& inner, const CodecOptions& options);
+std::unique_ptr<Codec> make_lowrank(unsigned rank, const InnerFactory& inner, const CodecOptions& options);
+std::unique_ptr<Codec> make_power(unsigned rank, const InnerFactory& inner, const CodecOptions& options);
+
+}  // namespace epipe::codec

@@ -1,0 +1,45 @@
+#include "epipe/codec/frame_codec.h"
+
+#include <fmt/format.h>
+
+#include "epipe/codec/span.h"
+
+namespace epipe::codec {
+
+Result<void> encode_frame(Codec& codec, const torch::Tensor& x, const FrameTag& tag, const EncodeContext& at, ThreadPool* pool, Bytes& out) {
+  wire::FrameHeader header;
+  header.tensor = spec_of(x);
+  header.codec = codec.spec();
+  header.step = tag.step;
+  header.micro_batch = tag.micro_batch;
+  header.cut = tag.cut;
+  header.direction = tag.direction;
+  if (header.tensor.dims.size() > wire::kMaxDims) {
+    return Error{ErrorCode::kOutOfRange, fmt::format("a frame holds at most {} dims, got {}", wire::kMaxDims, header.tensor.dims.size())};
+  }
+  const std::size_t start = out.size();
+  wire::FrameWriter frame(header, out);
+  if (auto result = codec.encode(x, at, out); !result) {
+    out.resize(start);
+    return result;
+  }
+  frame.finish(pool);
+  return {};
+}
+
+Result<torch::Tensor> decode_frame(ByteView bytes, const wire::Limits& limits, const CodecOptions& options, torch::Tensor reuse) {
+  const auto frame = wire::read_frame(bytes, limits, options.pool);
+  if (!frame) return frame.error();
+  const auto& [header, payload] = frame.value();
+  if (header.non_finite) return Error{ErrorCode::kNonFinite, "the sender found NaN or Inf in this tensor and sent no values"};
+  const auto codec = make_codec(header.codec, options);
+  if (!codec) return codec.error();
+  const auto bounds = codec.value()->payload_bounds(header.tensor);
+  if (payload.size() < bounds.min || payload.size() > bounds.max) return wrong_length(header.codec, bounds, payload.size());
+  const std::vector<std::int64_t> sizes(header.tensor.dims.begin(), header.tensor.dims.end());
+  torch::Tensor x = reuse.defined() && reuse.is_contiguous() && reuse.sizes() == torch::IntArrayRef(sizes) ? reuse : torch::empty(sizes);
+  EPIPE_TRY(codec.value()->decode_into(x, payload));
+  return x;
+}
+
+}  // namespace epipe::codec

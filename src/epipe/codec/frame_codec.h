@@ -1,0 +1,23 @@
+#pragma once
+
+#include "epipe/codec/codec.h"
+#include "epipe/wire/frame.h"
+
+// Tensor <-> frame: what crosses a cut, and what an .epf file holds.
+namespace epipe::codec {
+
+// Which tensor of a run this is; travels in the header.
+struct FrameTag {
+  std::uint64_t step = 0;
+  std::uint32_t micro_batch = 0;
+  std::uint16_t cut = 0;
+  wire::Direction direction = wire::Direction::kForward;
+};
+
+// Appends one frame. On an error `out` is as before.
+Result<void> encode_frame(Codec& codec, const torch::Tensor& x, const FrameTag& tag, const EncodeContext& at, ThreadPool* pool, Bytes& out);
+
+// The tensor of a frame by the codec the frame names. Reads into `reuse` when it has the right shape, else into a new tensor.
+Result<torch::Tensor> decode_frame(ByteView frame, const wire::Limits& limits, const CodecOptions& options, torch::Tensor reuse = {});
+
+}  // namespace epipe::codec

@@ -1,0 +1,125 @@
+// The SIMD kernels for AVX2: 8 lanes, masks are vectors.
+#if defined(__x86_64__)
+
+#include <immintrin.h>
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+
+#include "epipe/codec/kernels/key.h"
+#include "epipe/codec/kernels/scalar.h"
+#include "epipe/codec/kernels/target.h"
+
+EPIPE_BEGIN_TARGET("avx2,fma,f16c,bmi,bmi2,popcnt")
+
+namespace epipe::kernels {
+namespace {
+
+constexpr std::size_t kLanes = 8;
+using Floats = __m256;
+using Ints = __m256i;
+using Mask = __m256i;
+
+inline Floats load_floats(const float* p) { return _mm256_loadu_ps(p); }
+inline void store_floats(float* p, Floats v) { _mm256_storeu_ps(p, v); }
+inline Floats all_floats(float v) { return _mm256_set1_ps(v); }
+inline Ints all_ints(std::int32_t v) { return _mm256_set1_epi32(v); }
+inline Ints bits_of(Floats v) { return _mm256_castps_si256(v); }
+inline Floats sub(Floats a, Floats b) { return _mm256_sub_ps(a, b); }
+inline Floats div(Floats a, Floats b) { return _mm256_div_ps(a, b); }
+inline Floats min(Floats a, Floats b) { return _mm256_min_ps(a, b); }
+inline Floats fma(Floats a, Floats b, Floats c) { return _mm256_fmadd_ps(a, b, c); }
+inline Ints round_to_ints(Floats v) { return _mm256_cvtps_epi32(v); }
+inline Floats to_floats(Ints v) { return _mm256_cvtepi32_ps(v); }
+inline Ints or_(Ints a, Ints b) { return _mm256_or_si256(a, b); }
+inline Ints and_(Ints a, Ints b) { return _mm256_and_si256(a, b); }
+inline Ints xor_(Ints a, Ints b) { return _mm256_xor_si256(a, b); }
+inline Ints min(Ints a, Ints b) { return _mm256_min_epi32(a, b); }
+inline Ints max(Ints a, Ints b) { return _mm256_max_epi32(a, b); }
+inline Ints shift_left(Ints v, unsigned bits) { return _mm256_sll_epi32(v, _mm_cvtsi32_si128(static_cast<int>(bits))); }
+inline Ints shift_right(Ints v, unsigned bits) { return _mm256_srl_epi32(v, _mm_cvtsi32_si128(static_cast<int>(bits))); }
+inline Ints sign_of(Ints v) { return _mm256_srai_epi32(v, 31); }
+inline Mask at_least(Floats a, Floats b) { return _mm256_castps_si256(_mm256_cmp_ps(a, b, _CMP_GE_OQ)); }
+inline Mask less(Ints a, Ints b) { return _mm256_cmpgt_epi32(b, a); }
+inline Mask both(Mask a, Mask b) { return _mm256_and_si256(a, b); }
+inline Ints select(Mask m, Ints yes, Ints no) { return _mm256_blendv_epi8(no, yes, m); }
+inline Ints count_if(Ints counts, Mask m) { return _mm256_sub_epi32(counts, m); }
+inline unsigned mask_bits(Mask m) { return static_cast<unsigned>(_mm256_movemask_ps(_mm256_castsi256_ps(m))); }
+inline Floats gather(const float* table, Ints index) { return _mm256_i32gather_ps(table, index, 4); }
+inline std::uint64_t sum(Ints v) {
+  std::array<std::uint32_t, kLanes> lanes;
+  std::memcpy(lanes.data(), &v, sizeof(v));
+  std::uint64_t total = 0;
+  for (const std::uint32_t lane : lanes) total += lane;
+  return total;
+}
+
+// Writes the lanes whose bit is set, packed together; all 8 slots at p may be overwritten.
+inline std::size_t compress(Ints v, unsigned bits, Key* p) {
+  const std::uint64_t bytes = _pdep_u64(bits, 0x0101010101010101) * 0xff;
+  const std::uint64_t order = _pext_u64(0x0706050403020100, bytes);
+  const __m256i index = _mm256_cvtepu8_epi32(_mm_cvtsi64_si128(static_cast<long long>(order)));
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), _mm256_permutevar8x32_epi32(v, index));
+  return static_cast<std::size_t>(__builtin_popcount(bits));
+}
+
+// 32-bit lanes that hold small numbers, to bytes or 16-bit words and back.
+inline void store_codes(std::uint8_t* p, Ints v) {
+  const __m256i spread = _mm256_shuffle_epi8(v, _mm256_set1_epi32(0x0c080400));
+  const auto low = static_cast<std::uint32_t>(_mm256_extract_epi32(spread, 0));
+  const auto high = static_cast<std::uint32_t>(_mm256_extract_epi32(spread, 4));
+  std::memcpy(p, &low, 4);
+  std::memcpy(p + 4, &high, 4);
+}
+inline void store_codes(std::uint16_t* p, Ints v) {
+  const __m256i packed = _mm256_permute4x64_epi64(_mm256_packus_epi32(v, v), 0x08);
+  _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm256_castsi256_si128(packed));
+}
+inline Ints load_codes(const std::uint8_t* p) { return _mm256_cvtepu8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p))); }
+inline Ints load_codes(const std::uint16_t* p) { return _mm256_cvtepu16_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))); }
+
+inline void store_halves(std::byte* p, Floats v) {
+  _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm256_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT));
+}
+inline Floats load_halves(const std::byte* p) { return _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))); }
+
+// Up to 8 floats in a register, looked up by lane.
+class SmallTable {
+ public:
+  static constexpr std::size_t kMaxSize = 8;
+  explicit SmallTable(std::span<const float> table) {
+    std::array<float, kMaxSize> padded{};
+    std::copy_n(table.begin(), table.size(), padded.begin());
+    values_ = _mm256_loadu_ps(padded.data());
+  }
+  Floats operator[](Ints index) const { return _mm256_permutevar8x32_ps(values_, index); }
+
+ private:
+  __m256 values_;
+};
+
+#include "epipe/codec/kernels/simd.inc.h"
+
+}  // namespace
+}  // namespace epipe::kernels
+
+EPIPE_END_TARGET
+
+namespace epipe::kernels {
+
+const Kernels* avx2() {
+  static const bool supported =
+      __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c") && __builtin_cpu_supports("bmi2");
+  static constexpr Kernels table = simd_table("avx2");
+  return supported ? &table : nullptr;
+}
+
+}  // namespace epipe::kernels
+
+#else
+
+#include "epipe/codec/kernels/kernels.h"
+const epipe::kernels::Kernels* epipe::kernels::avx2() { return nullptr; }
+
+#endif

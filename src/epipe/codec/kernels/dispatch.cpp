@@ -1,0 +1,42 @@
+#include <bit>
+
+#include "epipe/codec/kernels/kernels.h"
+#include "epipe/codec/kernels/scalar.h"
+
+namespace epipe::kernels {
+
+RunTable::RunTable(std::span<const Run> runs, unsigned level_bits)
+    : level_bits_(level_bits), split_bits_(static_cast<unsigned>(std::bit_width(runs.size()) - 1)) {
+  for (const Run& run : runs) {
+    mins_.push_back(run.min);
+    steps_.push_back(run.step);
+    divisors_.push_back(run.step == 0 ? 1.0F : run.step);
+  }
+}
+
+const Kernels& scalar() {
+  static constexpr Kernels table = {
+      "scalar",
+      scalar_impl::key_range,
+      scalar_impl::store_fp32,
+      scalar_impl::load_fp32,
+      scalar_impl::store_fp16,
+      scalar_impl::load_fp16,
+      scalar_impl::store_bf16,
+      scalar_impl::load_bf16,
+      scalar_impl::encode_runs,
+      scalar_impl::decode_runs,
+      scalar_impl::encode_search,
+      scalar_impl::decode_table,
+      scalar_impl::scan_brackets,
+  };
+  return table;
+}
+
+const Kernels& best() {
+  if (const Kernels* wide = avx512()) return *wide;
+  if (const Kernels* wide = avx2()) return *wide;
+  return scalar();
+}
+
+}  // namespace epipe::kernels

@@ -1,0 +1,100 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "epipe/base/bytes.h"
+
+// The inner loops of the codecs on plain spans. Each instruction set fills one table with the same functions; all of them
+// give the same bits as the scalar one. Codes are packed LSB first, `bits` bits each, without gaps.
+namespace epipe::kernels {
+
+// One linear piece of a quantizer: a code's low level bits q stand for fma(q, step, min). On the wire as it is in memory.
+struct Run {
+  float min;
+  float step;
+};
+
+// 2^split_bits runs with ascending min; a value belongs to the last run whose min it reaches. Side by side for fast look-up.
+class RunTable {
+ public:
+  RunTable(std::span<const Run> runs, unsigned level_bits);
+
+  std::span<const float> mins() const { return mins_; }
+  std::span<const float> steps() const { return steps_; }
+  std::span<const float> divisors() const { return divisors_; }  // the steps, with 1 in place of 0
+  unsigned level_bits() const { return level_bits_; }
+  unsigned split_bits() const { return split_bits_; }
+  unsigned bits() const { return level_bits_ + split_bits_; }
+
+ private:
+  std::vector<float> mins_;
+  std::vector<float> steps_;
+  std::vector<float> divisors_;
+  unsigned level_bits_;
+  unsigned split_bits_;
+};
+
+// Integers in the order of the floats they came from (-0 before +0; NaN and Inf at the ends).
+using Key = std::int32_t;
+enum class KeyOf : std::uint8_t { kValue, kMagnitude };
+
+struct KeyRange {
+  Key min;
+  Key max;
+};
+
+// An interval of keys in which an order statistic is expected, and what a pass over the tensor found around it.
+struct Bracket {
+  Key low;
+  Key high;                     // low <= high
+  std::uint64_t below_low = 0;  // keys < low
+  std::uint64_t upto_low = 0;   // keys <= low
+  std::uint64_t upto_high = 0;  // keys <= high
+};
+
+struct BracketScan {
+  KeyRange range;
+  std::size_t inside;  // how many keys were written
+  bool fits;
+};
+
+struct Kernels {
+  std::string_view name;  // "scalar", "avx2", "avx512"
+
+  // Smallest and largest key; x must not be empty.
+  KeyRange (*key_range)(std::span<const float> x, KeyOf of);
+
+  // Floats to bytes and back, as they are or as 16-bit floats. False when a value is NaN or Inf, or rounds to Inf.
+  bool (*store_fp32)(std::span<const float> x, MutableBytes out);
+  bool (*load_fp32)(ByteView in, std::span<float> out);
+  bool (*store_fp16)(std::span<const float> x, MutableBytes out);
+  bool (*load_fp16)(ByteView in, std::span<float> out);
+  bool (*store_bf16)(std::span<const float> x, MutableBytes out);
+  bool (*load_bf16)(ByteView in, std::span<float> out);
+
+  // Finite values to packed codes and back. `out` and `in` hold packed_bytes(x.size(), runs.bits()) bytes.
+  void (*encode_runs)(std::span<const float> x, const RunTable& runs, MutableBytes out);
+  void (*decode_runs)(ByteView in, const RunTable& runs, std::span<float> out);
+
+  // code = the number of thresholds[1...] that x reaches; thresholds holds 2^bits ascending values, the first is ignored.
+  void (*encode_search)(std::span<const float> x, std::span<const float> thresholds, unsigned bits, MutableBytes out);
+  // x' = table[code]; codes beyond the table give its last entry.
+  void (*decode_table)(ByteView in, std::span<const float> table, unsigned bits, std::span<float> out);
+
+  // One pass over a tensor that is not empty: its key range, the counts of every bracket (added to what they hold), and the
+  // keys strictly inside any of them. Gives up, with fits = false, when `inside` has fewer than 64 slots left.
+  BracketScan (*scan_brackets)(std::span<const float> x, KeyOf of, std::span<Bracket> brackets, std::span<Key> inside);
+};
+
+const Kernels& scalar();
+const Kernels* avx2();    // null when this CPU or this build has none
+const Kernels* avx512();  // likewise
+const Kernels& best();    // the widest this CPU has
+
+constexpr std::size_t packed_bytes(std::size_t values, unsigned bits) { return (values * bits + 7) / 8; }
+
+}  // namespace epipe::kernels

@@ -1,0 +1,21 @@
+#pragma once
+
+#include "epipe/codec/kernels/kernels.h"
+
+// The reference: short loops that can be read at a glance. SIMD versions use them for what is left over at the end.
+namespace epipe::kernels::scalar_impl {
+
+KeyRange key_range(std::span<const float> x, KeyOf of);
+bool store_fp32(std::span<const float> x, MutableBytes out);
+bool load_fp32(ByteView in, std::span<float> out);
+bool store_fp16(std::span<const float> x, MutableBytes out);
+bool load_fp16(ByteView in, std::span<float> out);
+bool store_bf16(std::span<const float> x, MutableBytes out);
+bool load_bf16(ByteView in, std::span<float> out);
+void encode_runs(std::span<const float> x, const RunTable& runs, MutableBytes out);
+void decode_runs(ByteView in, const RunTable& runs, std::span<float> out);
+void encode_search(std::span<const float> x, std::span<const float> thresholds, unsigned bits, MutableBytes out);
+void decode_table(ByteView in, std::span<const float> table, unsigned bits, std::span<float> out);
+BracketScan scan_brackets(std::span<const float> x, KeyOf of, std::span<Bracket> brackets, std::span<Key> inside);
+
+}  // namespace epipe::kernels::scalar_impl

@@ -1,0 +1,77 @@
+#include "epipe/codec/parts.h"
+
+#include <fmt/format.h>
+
+#include "epipe/codec/span.h"
+
+namespace epipe::codec {
+
+Parts::Parts(std::size_t count, const InnerFactory& inner) {
+  for (std::size_t i = 0; i < count; ++i) inner_.push_back(inner());
+}
+
+PayloadBounds Parts::payload_bounds(const std::vector<TensorSpec>& shapes) const {
+  PayloadBounds all;
+  for (std::size_t i = 0; i < shapes.size(); ++i) {
+    const auto bounds = inner_[i]->payload_bounds(shapes[i]);
+    all.min += sizeof(std::uint64_t) + bounds.min;
+    all.max += sizeof(std::uint64_t) + bounds.max;
+  }
+  return all;
+}
+
+Result<void> Parts::encode(const std::vector<torch::Tensor>& parts, const EncodeContext& at, Bytes& out) {
+  for (std::size_t i = 0; i < parts.size(); ++i) {
+    const std::size_t length_at = out.size();
+    append(out, std::uint64_t{0});
+    EPIPE_TRY(inner_[i]->encode(parts[i], at, out));
+    store(MutableBytes(out), length_at, static_cast<std::uint64_t>(out.size() - length_at - sizeof(std::uint64_t)));
+  }
+  return {};
+}
+
+Result<std::vector<torch::Tensor>> Parts::decode(const std::vector<TensorSpec>& shapes, ByteView in) const {
+  std::vector<torch::Tensor> parts;
+  ByteReader reader(in);
+  for (std::size_t i = 0; i < shapes.size(); ++i) {
+    const auto length = reader.take<std::uint64_t>();
+    const auto payload = length ? reader.take_bytes(*length) : std::nullopt;
+    if (!payload) return Error{ErrorCode::kBadPayload, fmt::format("part {} of {} does not fit the payload", i, shapes.size())};
+    const auto bounds = inner_[i]->payload_bounds(shapes[i]);
+    if (payload->size() < bounds.min || payload->size() > bounds.max) return wrong_length(inner_[i]->spec(), bounds, payload->size());
+    const std::vector<std::int64_t> sizes(shapes[i].dims.begin(), shapes[i].dims.end());
+    auto part = torch::empty(sizes);
+    EPIPE_TRY(inner_[i]->decode_into(part, *payload));
+    parts.push_back(std::move(part));
+  }
+  if (!reader.rest().empty()) {
+    return Error{ErrorCode::kBadPayload, fmt::format("{} bytes follow the last part", reader.rest().size())};
+  }
+  return parts;
+}
+
+std::string Parts::suffix() const {
+  const std::string spec = inner_.front()->spec();
+  return spec == "none" ? "" : ">" + spec;
+}
+
+State Parts::state() const {
+  State all;
+  for (std::size_t i = 0; i < inner_.size(); ++i) {
+    for (auto& [name, tensor] : inner_[i]->state()) all.emplace(fmt::format("{}/{}", i, name), tensor);
+  }
+  return all;
+}
+
+void Parts::set_state(const State& state) {
+  for (std::size_t i = 0; i < inner_.size(); ++i) {
+    const std::string prefix = fmt::format("{}/", i);
+    State own;
+    for (const auto& [name, tensor] : state) {
+      if (name.starts_with(prefix)) own.emplace(name.substr(prefix.size()), tensor);
+    }
+    inner_[i]->set_state(own);
+  }
+}
+
+}  // namespace epipe::codec

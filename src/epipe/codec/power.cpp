@@ -1,0 +1,147 @@
+// power: a rank-r approximation by power iteration, X' = Q P^T, warm-started from the previous call.
+//
+//   [N, C, ...] as X [N, C, L]  ->  P [N, L, r]   Q [N, C, r]      a matrix [C, L] is N = 1
+//
+//   for each iteration:  P <- orthonormal(P);  Q <- X P;  in the last one Q <- orthonormal(Q);  P <- X^T Q
+//
+// Orthonormal columns by QR. Doing it to P every time spans the same space as doing it once and cannot overflow.
+// Where the factors would hold as many values as X, or there is no matrix, the inner codec takes the tensor as it is.
+#include <fmt/format.h>
+
+#include <limits>
+
+#include "epipe/codec/parts.h"
+#include "epipe/codec/span.h"
+
+namespace epipe::codec {
+namespace {
+
+constexpr int kIterations = 2;
+constexpr const char* kWarmStart = "p";
+
+// X as [n, c, l].
+struct View3 {
+  std::uint64_t n, c, l;
+};
+
+// Fixed values in [-1, 1) that look random: the first call of every encoder starts from the same P.
+torch::Tensor cold_start(std::int64_t n, std::int64_t l, std::int64_t r) {
+  auto p = torch::empty({n, l, r});
+  std::uint64_t state = 0;
+  for (float& v : mutable_values_of(p)) {
+    state += 0x9e3779b97f4a7c15ULL;  // splitmix64
+    std::uint64_t z = state;
+    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9ULL;
+    z = (z ^ (z >> 27)) * 0x94d049bb133111ebULL;
+    v = static_cast<float>(static_cast<std::int64_t>(z ^ (z >> 31))) * 0x1p-63F;
+  }
+  return p;
+}
+
+torch::Tensor orthonormal(const torch::Tensor& columns) { return std::get<0>(at::linalg_qr(columns)); }
+
+class Power final : public Codec {
+ public:
+  Power(unsigned rank, const InnerFactory& inner, const CodecOptions&) : rank_(rank), parts_(2, inner) {}
+
+  std::string spec() const override { return fmt::format("power:{}{}", rank_, parts_.suffix()); }
+
+  PayloadBounds payload_bounds(const TensorSpec& tensor) const override {
+    if (!pays(tensor)) return parts_.first().payload_bounds(tensor);
+    return parts_.payload_bounds(shapes(tensor));
+  }
+
+  Result<void> encode(const torch::Tensor& x, const EncodeContext& at, Bytes& out) override {
+    const auto dense = contiguous_float(x);
+    const TensorSpec tensor = spec_of(dense);
+    if (!pays(tensor)) return parts_.first().encode(dense, at, out);
+    if (!torch::isfinite(dense).all().item<bool>()) return unencodable(values_of(dense), spec(), std::numeric_limits<float>::max());
+    const auto [p, q] = iterate(dense, tensor);
+    if (!torch::isfinite(p).all().item<bool>()) {
+      return Error{ErrorCode::kOutOfRange, fmt::format("the values are too large for {}: a factor overflows float32; use none", spec())};
+    }
+    const std::size_t start = out.size();
+    auto result = parts_.encode({p, q}, at, out);
+    if (!result) {
+      out.resize(start);
+    } else if (!at.frozen) {
+      warm_ = p;
+    }
+    return result;
+  }
+
+  Result<void> decode_into(torch::Tensor& x, ByteView in) const override {
+    const TensorSpec tensor = spec_of(x);
+    if (!pays(tensor)) return parts_.first().decode_into(x, in);
+    auto factors = parts_.decode(shapes(tensor), in);
+    if (!factors) return factors.error();
+    const torch::NoGradGuard no_grad;
+    const auto& p = factors.value()[0];
+    const auto& q = factors.value()[1];
+    x.copy_(torch::matmul(q, p.transpose(-1, -2)).view_as(x));
+    if (!torch::isfinite(x).all().item<bool>()) return Error{ErrorCode::kNonFinite, "the product of the factors overflows float32"};
+    return {};
+  }
+
+  State state() const override {
+    State all = parts_.state();
+    if (warm_.defined()) all.emplace(kWarmStart, warm_.clone());
+    return all;
+  }
+  void set_state(const State& state) override {
+    const auto found = state.find(kWarmStart);
+    warm_ = found == state.end() ? torch::Tensor() : found->second.clone();
+    parts_.set_state(state);
+  }
+
+ private:
+  std::uint64_t kept_rank(const View3& v) const { return std::min<std::uint64_t>({rank_, v.c, v.l}); }
+
+  static View3 view_of(const TensorSpec& t) {
+    if (t.dims.size() == 2) return {1, t.dims[0], t.dims[1]};
+    std::uint64_t l = 1;
+    for (std::size_t i = 2; i < t.dims.size(); ++i) l *= t.dims[i];
+    return {t.dims[0], t.dims[1], l};
+  }
+
+  bool pays(const TensorSpec& t) const {
+    if (t.dims.size() < 2 || t.values() == 0) return false;
+    const View3 v = view_of(t);
+    return kept_rank(v) * (v.c + v.l) < v.c * v.l;
+  }
+
+  std::vector<TensorSpec> shapes(const TensorSpec& t) const {
+    const View3 v = view_of(t);
+    return {{{v.n, v.l, kept_rank(v)}}, {{v.n, v.c, kept_rank(v)}}};
+  }
+
+  std::pair<torch::Tensor, torch::Tensor> iterate(const torch::Tensor& dense, const TensorSpec& tensor) const {
+    const torch::NoGradGuard no_grad;
+    const View3 v = view_of(tensor);
+    const auto n = static_cast<std::int64_t>(v.n);
+    const auto l = static_cast<std::int64_t>(v.l);
+    const auto r = static_cast<std::int64_t>(kept_rank(v));
+    const auto x = dense.view({n, static_cast<std::int64_t>(v.c), l});
+    const bool warm = warm_.defined() && warm_.sizes() == torch::IntArrayRef({n, l, r});
+    torch::Tensor p = warm ? warm_ : cold_start(n, l, r);
+    torch::Tensor q;
+    for (int i = 1; i <= kIterations; ++i) {
+      q = torch::matmul(x, orthonormal(p));
+      if (i == kIterations) q = orthonormal(q);
+      p = torch::matmul(x.transpose(-1, -2), q);
+    }
+    return {p.contiguous(), q.contiguous()};
+  }
+
+  unsigned rank_;
+  Parts parts_;
+  torch::Tensor warm_;  // P of the last call; undefined before the first
+};
+
+}  // namespace
+
+std::unique_ptr<Codec> make_power(unsigned rank, const InnerFactory& inner, const CodecOptions& options) {
+  return std::make_unique<Power>(rank, inner, options);
+}
+
+}  // namespace epipe::codec
