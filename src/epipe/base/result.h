@@ -39,8 +39,8 @@ struct Error {
 template <typename T>
 class [[nodiscard]] Result {
  public:
-  Result(T value) : state_(std::in_place_index<0>, std::move(value)) {}          // NOLINT: implicit by design
-  Result(Error error) : state_(std::in_place_index<1>, std::move(error)) {}      // NOLINT: implicit by design
+  Result(T value) : state_(std::in_place_index<0>, std::move(value)) {}      // NOLINT: implicit by design
+  Result(Error error) : state_(std::in_place_index<1>, std::move(error)) {}  // NOLINT: implicit by design
 
   bool ok() const { return state_.index() == 0; }
   explicit operator bool() const { return ok(); }
@@ -73,7 +73,7 @@ class [[nodiscard]] Result<void> {
 }  // namespace epipe
 
 // Leaves the function with the error, if there is one.
-#define EPIPE_TRY(expression)                                        \
-  do {                                                               \
+#define EPIPE_TRY(expression)                                                \
+  do {                                                                       \
     if (auto epipe_try = (expression); !epipe_try) return epipe_try.error(); \
   } while (false)

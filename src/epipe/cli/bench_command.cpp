@@ -26,7 +26,7 @@ struct Flags {
 
 const std::vector<std::string>& every_codec() {
   static const std::vector<std::string> codecs = {
-      "none",     "fp16",     "bf16",     "uniform:8", "uniform:4", "sort:6+2",   "sort:3+1",       "sort:12+4",         "fast:6+2",
+      "none",     "fp16",     "bf16",     "uniform:8", "uniform:4", "sort:6+2",   "sort:3+1",          "sort:12+4",          "fast:6+2",
       "kmeans:4", "kmeans:8", "topk:0.1", "topk:0.01", "power:4",   "lowrank:12", "power:4>uniform:8", "topk:0.1>uniform:8",
   };
   return codecs;
@@ -104,7 +104,8 @@ class Report {
       const nlohmann::json line = {{"tensor", tensor.name}, {"codec", codec}, {"threads", threads}, {"speedup_over_one_thread", speedup}};
       fmt::print("{}\n", line.dump());
     } else {
-      notes_.push_back(fmt::format("{} of {} with {} threads: {:.2f} times one thread (median of 21 pairs)", codec, tensor.name, threads, speedup));
+      notes_.push_back(
+          fmt::format("{} of {} with {} threads: {:.2f} times one thread (median of 21 pairs)", codec, tensor.name, threads, speedup));
     }
   }
   void progress(const NamedTensor& tensor, const std::string& codec) const {

@@ -1,6 +1,6 @@
 // epipe info: what this build can do on this machine
-#include <ATen/Version.h>
 #include <ATen/Parallel.h>
+#include <ATen/Version.h>
 #include <fmt/format.h>
 #include <torch/version.h>
 
@@ -27,14 +27,10 @@ std::vector<std::string> instruction_sets() {
 
 void run_info(bool json) {
   const std::vector<Part> parts = {kernels::cuda_part(), transport::gloo_part(), transport::grpc_part()};
-  nlohmann::ordered_json info = {{"epipe", EPIPE_VERSION},
-                                 {"frame_version", wire::kVersion},
-                                 {"compiler", EPIPE_COMPILER},
-                                 {"build_type", EPIPE_BUILD_TYPE},
-                                 {"libtorch", TORCH_VERSION},
-                                 {"cpu_threads", std::thread::hardware_concurrency()},
-                                 {"kernels", instruction_sets()},
-                                 {"kernels_used", kernels::best().name}};
+  nlohmann::ordered_json info = {{"epipe", EPIPE_VERSION},        {"frame_version", wire::kVersion},
+                                 {"compiler", EPIPE_COMPILER},    {"build_type", EPIPE_BUILD_TYPE},
+                                 {"libtorch", TORCH_VERSION},     {"cpu_threads", std::thread::hardware_concurrency()},
+                                 {"kernels", instruction_sets()}, {"kernels_used", kernels::best().name}};
   for (const Part& part : parts) info["parts"][part.name] = {{"available", part.available}, {"detail", part.detail}};
   if (json) {
     fmt::print("{}\n", info.dump());

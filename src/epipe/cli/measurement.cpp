@@ -24,12 +24,13 @@ nlohmann::json to_json(const std::string& spec, const codec::Measurement& m) {
 
 void MeasurementTable::add(const std::string& tensor, const std::string& spec, const codec::Measurement& m) {
   const auto ratio = [&](double rate) { return m.memcpy_MBps > 0 ? fmt::format("{:.3f}", rate / m.memcpy_MBps) : std::string("-"); };
-  rows_.push_back({tensor, spec, fmt::format("{:.3f}", m.bits_per_value), fmt::format("{:.2e}", m.rel_error), fmt::format("{:.0f}", m.encode_MBps),
-                   fmt::format("{:.0f}", m.decode_MBps), ratio(m.encode_MBps), ratio(m.decode_MBps)});
+  rows_.push_back({tensor, spec, fmt::format("{:.3f}", m.bits_per_value), fmt::format("{:.2e}", m.rel_error),
+                   fmt::format("{:.0f}", m.encode_MBps), fmt::format("{:.0f}", m.decode_MBps), ratio(m.encode_MBps), ratio(m.decode_MBps)});
 }
 
 void MeasurementTable::print() const {
-  std::vector<std::vector<std::string>> all = {{"tensor", "codec", "bits/value", "rel. error", "encode MB/s", "decode MB/s", "enc/memcpy", "dec/memcpy"}};
+  std::vector<std::vector<std::string>> all = {
+      {"tensor", "codec", "bits/value", "rel. error", "encode MB/s", "decode MB/s", "enc/memcpy", "dec/memcpy"}};
   all.insert(all.end(), rows_.begin(), rows_.end());
   std::vector<std::size_t> widths(all[0].size());
   for (const auto& row : all) {

@@ -6,7 +6,8 @@
 
 namespace epipe::codec {
 
-Result<void> encode_frame(Codec& codec, const torch::Tensor& x, const FrameTag& tag, const EncodeContext& at, ThreadPool* pool, Bytes& out) {
+Result<void> encode_frame(Codec& codec, const torch::Tensor& x, const FrameTag& tag, const EncodeContext& at, ThreadPool* pool,
+                          Bytes& out) {
   wire::FrameHeader header;
   header.tensor = spec_of(x);
   header.codec = codec.spec();

@@ -11,6 +11,7 @@
 #include "epipe/codec/factories.h"
 #include "epipe/codec/kernels/key.h"
 #include "epipe/codec/kernels/order.h"
+#include "epipe/codec/kernels/sample.h"
 #include "epipe/codec/span.h"
 
 namespace epipe::codec {
@@ -162,8 +163,7 @@ class KMeans final : public Codec {
   // Fits to every value of a small tensor, to an even sample and both extremes of a large one.
   std::vector<float> fit(std::span<const float> x, kernels::KeyRange range) const {
     const std::size_t m = std::min(x.size(), kMaxSample);
-    std::vector<kernels::Key> keys(m);
-    for (std::size_t j = 0; j < m; ++j) keys[j] = kernels::value_key(x[kernels::sample_index(j, m, x.size())]);
+    auto keys = kernels::sample_keys(x, kernels::KeyOf::kValue, m, options_.pool);
     if (m < x.size()) keys.insert(keys.end(), {range.min, range.max});
     const SortedSample sample(std::move(keys));
     std::vector<float> centroids = initial_centroids(sample, max_centroids(x.size()));

@@ -141,7 +141,8 @@ class Parser {
 
   std::string describe() const {
     std::string shown(text_);
-    std::replace_if(shown.begin(), shown.end(), [](unsigned char c) { return std::isprint(c) == 0; }, '?');
+    std::replace_if(
+        shown.begin(), shown.end(), [](unsigned char c) { return std::isprint(c) == 0; }, '?');
     return fmt::format("{}\n  {}\n  {}^", complaint_->message, shown, std::string(complaint_->at, ' '));
   }
 

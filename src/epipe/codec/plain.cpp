@@ -12,8 +12,8 @@ using kernels::Kernels;
 
 struct Format {
   std::string_view name;
-  std::size_t bytes;                                          // per value
-  float largest;                                              // finite value that stays finite
+  std::size_t bytes;  // per value
+  float largest;      // finite value that stays finite
   bool (*Kernels::*store)(std::span<const float>, MutableBytes);
   bool (*Kernels::*load)(ByteView, std::span<float>);
 };

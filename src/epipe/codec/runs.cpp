@@ -12,6 +12,7 @@
 #include "epipe/codec/factories.h"
 #include "epipe/codec/kernels/key.h"
 #include "epipe/codec/kernels/order.h"
+#include "epipe/codec/kernels/sample.h"
 #include "epipe/codec/span.h"
 
 namespace epipe::codec {
@@ -146,8 +147,7 @@ class RunCodec final : public Codec {
     const KeyRange range = kernels::order_statistics(x, KeyOf::kValue, {}, *options_.kernels, options_.pool).range;
     if (!kernels::all_finite(range)) return {};
     const std::size_t m = std::min(x.size(), kFastSample);
-    std::vector<Key> sample(m);
-    for (std::size_t j = 0; j < m; ++j) sample[j] = kernels::value_key(x[kernels::sample_index(j, m, x.size())]);
+    auto sample = kernels::sample_keys(x, KeyOf::kValue, m, options_.pool);
     kernels::sort_keys(sample);
     const std::size_t runs = sent_runs(x.size());
     std::vector<Interval> intervals;

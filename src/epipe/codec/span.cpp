@@ -24,8 +24,8 @@ Error unencodable(std::span<const float> x, std::string_view codec, float larges
       return {ErrorCode::kNonFinite, fmt::format("value {} of {} is {}; only finite values can be encoded", i, x.size(), x[i])};
     }
     if (std::abs(x[i]) > largest) {
-      return {ErrorCode::kOutOfRange, fmt::format("value {} of {} is {}, beyond the {} that {} holds; use bf16 or none", i, x.size(), x[i],
-                                                  largest, codec)};
+      return {ErrorCode::kOutOfRange,
+              fmt::format("value {} of {} is {}, beyond the {} that {} holds; use bf16 or none", i, x.size(), x[i], largest, codec)};
     }
   }
   return {ErrorCode::kOutOfRange, fmt::format("a value rounds to infinity in {}; use none", codec)};

@@ -140,7 +140,8 @@ class TopK final : public Codec {
     const auto form = reader.take<std::uint8_t>().value_or(0);
     const std::uint64_t count = reader.take<std::uint64_t>().value_or(0);
     if (form > 1 || count > kept_count(n)) {
-      return Error{ErrorCode::kBadPayload, fmt::format("expected form 0 or 1 and at most {} values, got form {} and {}", kept_count(n), form, count)};
+      return Error{ErrorCode::kBadPayload,
+                   fmt::format("expected form 0 or 1 and at most {} values, got form {} and {}", kept_count(n), form, count)};
     }
     const auto position_view = reader.take_bytes(positions_bytes(static_cast<Form>(form), n, count));
     if (!position_view) return Error{ErrorCode::kBadPayload, fmt::format("positions of {} values do not fit the payload", count)};

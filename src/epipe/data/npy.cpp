@@ -93,7 +93,8 @@ torch::Tensor copy_values(ByteView values, const Layout& layout) {
 Result<torch::Tensor> parse_npy(ByteView bytes) {
   ByteReader reader(bytes);
   const auto magic = reader.take_bytes(kMagic.size());
-  if (!magic || std::memcmp(magic->data(), kMagic.data(), kMagic.size()) != 0) return bad("not a .npy file: expected it to start with \\x93NUMPY");
+  if (!magic || std::memcmp(magic->data(), kMagic.data(), kMagic.size()) != 0)
+    return bad("not a .npy file: expected it to start with \\x93NUMPY");
   const auto major = reader.take<std::uint8_t>();
   const auto minor = reader.take<std::uint8_t>();
   if (!minor || *major < 1 || *major > 3) return bad("expected .npy format version 1, 2 or 3");
@@ -106,7 +107,8 @@ Result<torch::Tensor> parse_npy(ByteView bytes) {
   const auto count = value_count(layout.value().shape);
   const auto needed = count ? checked_mul(*count, sizeof(float)) : std::nullopt;
   if (!needed || *needed != reader.rest().size()) {
-    return bad(fmt::format("shape ({}) does not fit the {} bytes of values in the file", fmt::join(layout.value().shape, ", "), reader.rest().size()));
+    return bad(fmt::format("shape ({}) does not fit the {} bytes of values in the file", fmt::join(layout.value().shape, ", "),
+                           reader.rest().size()));
   }
   return copy_values(reader.rest(), layout.value());
 }
@@ -130,7 +132,8 @@ Result<void> write_npy(const std::string& path, const torch::Tensor& x) {
   std::string head(kMagic);
   head += {'\x01', '\x00', static_cast<char>(header.size() & 0xff), static_cast<char>(header.size() >> 8)};
   head += header;
-  const ByteView values(reinterpret_cast<const std::byte*>(dense.data_ptr<float>()), static_cast<std::size_t>(dense.numel()) * sizeof(float));
+  const ByteView values(reinterpret_cast<const std::byte*>(dense.data_ptr<float>()),
+                        static_cast<std::size_t>(dense.numel()) * sizeof(float));
   return write_file(path, {std::as_bytes(std::span(head)), values});
 }
 

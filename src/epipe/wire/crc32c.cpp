@@ -126,9 +126,7 @@ std::uint32_t crc32c(ByteView bytes, std::uint32_t before) {
   return crc32c_reference(bytes, before);
 }
 
-std::uint32_t crc32c_combine(std::uint32_t a, std::uint32_t b, std::uint64_t bytes_of_b) {
-  return shift_zeros(a, bytes_of_b) ^ b;
-}
+std::uint32_t crc32c_combine(std::uint32_t a, std::uint32_t b, std::uint64_t bytes_of_b) { return shift_zeros(a, bytes_of_b) ^ b; }
 
 std::uint32_t crc32c_parallel(ByteView bytes, std::uint32_t before, ThreadPool* pool) {
   struct Part {

@@ -60,12 +60,13 @@ Result<Prefix> read_prefix(ByteView bytes, const Limits& limits) {
   }
   const auto payload_bytes = load<std::uint64_t>(bytes, kAtPayloadBytes);
   if (payload_bytes > limits.max_payload_bytes) {
-    return Error{ErrorCode::kTooLarge, fmt::format("payload of {} bytes is above the limit of {}", payload_bytes, limits.max_payload_bytes)};
+    return Error{ErrorCode::kTooLarge,
+                 fmt::format("payload of {} bytes is above the limit of {}", payload_bytes, limits.max_payload_bytes)};
   }
   const auto header_bytes = load<std::uint32_t>(bytes, kAtHeaderBytes);
   if (header_bytes < kFixedBytes || header_bytes > kMaxHeaderBytes || header_bytes % 8 != 0) {
-    return Error{ErrorCode::kBadHeader, fmt::format("header length must be a multiple of 8 from {} to {}, got {}", kFixedBytes,
-                                                    kMaxHeaderBytes, header_bytes)};
+    return Error{ErrorCode::kBadHeader,
+                 fmt::format("header length must be a multiple of 8 from {} to {}, got {}", kFixedBytes, kMaxHeaderBytes, header_bytes)};
   }
   return Prefix{payload_bytes, header_bytes};
 }

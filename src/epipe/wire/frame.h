@@ -17,8 +17,8 @@
 namespace epipe::wire {
 
 inline constexpr std::uint16_t kVersion = 1;
-inline constexpr std::size_t kPrefixBytes = 24;    // enough to know how long the frame is
-inline constexpr std::size_t kFixedBytes = 48;     // up to the dims
+inline constexpr std::size_t kPrefixBytes = 24;  // enough to know how long the frame is
+inline constexpr std::size_t kFixedBytes = 48;   // up to the dims
 inline constexpr std::size_t kMaxSpecBytes = 255;
 inline constexpr std::size_t kMaxHeaderBytes = (kFixedBytes + 8 * kMaxDims + kMaxSpecBytes + 7) / 8 * 8;
 

@@ -2,8 +2,8 @@
 
 #include <ATen/CPUGeneratorImpl.h>
 
-#include "epipe/wire/frame.h"
 #include "epipe/codec/codec.h"
+#include "epipe/wire/frame.h"
 
 namespace epipe::cli {
 namespace {

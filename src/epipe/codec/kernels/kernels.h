@@ -47,18 +47,20 @@ struct KeyRange {
   Key max;
 };
 
-// An interval of keys in which an order statistic is expected, and what a pass over the tensor found around it.
+// An open interval of keys in which an order statistic is expected, and what a pass over the tensor finds around and in it.
 struct Bracket {
   Key low;
-  Key high;                     // low <= high
+  Key high;               // low <= high
+  std::span<Key> inside;  // room for the keys strictly between low and high
+  std::size_t inside_count = 0;
   std::uint64_t below_low = 0;  // keys < low
   std::uint64_t upto_low = 0;   // keys <= low
   std::uint64_t upto_high = 0;  // keys <= high
 };
+inline constexpr std::size_t kMaxBrackets = 8;
 
 struct BracketScan {
   KeyRange range;
-  std::size_t inside;  // how many keys were written
   bool fits;
 };
 
@@ -85,9 +87,9 @@ struct Kernels {
   // x' = table[code]; codes beyond the table give its last entry.
   void (*decode_table)(ByteView in, std::span<const float> table, unsigned bits, std::span<float> out);
 
-  // One pass over a tensor that is not empty: its key range, the counts of every bracket (added to what they hold), and the
-  // keys strictly inside any of them. Gives up, with fits = false, when `inside` has fewer than 64 slots left.
-  BracketScan (*scan_brackets)(std::span<const float> x, KeyOf of, std::span<Bracket> brackets, std::span<Key> inside);
+  // One pass over a tensor that is not empty: its key range, and counts and keys for 1 to kMaxBrackets brackets, added to
+  // what they hold. Gives up, with fits = false, when one has fewer than 64 places left for keys inside.
+  BracketScan (*scan_brackets)(std::span<const float> x, KeyOf of, std::span<Bracket> brackets);
 };
 
 const Kernels& scalar();

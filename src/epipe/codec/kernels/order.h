@@ -1,7 +1,6 @@
 #pragma once
 
 #include <cstddef>
-#include <optional>
 #include <span>
 #include <vector>
 
@@ -22,11 +21,7 @@ struct Order {
 // few keys inside it, among which the rank is looked up. When a bracket misses, radix histograms over the whole tensor decide.
 Order order_statistics(std::span<const float> x, KeyOf of, std::span<const std::size_t> ranks, const Kernels& kernels, ThreadPool* pool);
 
-// The index of sample j of m, from n values: one in each of m equal strata, at a fixed pseudo-random place in it, so that
-// no stride of the tensor's own dims can line up with the sample. m * n must fit 64 bits.
-std::size_t sample_index(std::size_t j, std::size_t m, std::size_t n);
-
-// Ascending, by radix.
-void sort_keys(std::vector<Key>& keys);
+// How many values of n are sampled to place the brackets.
+std::size_t bracket_sample_size(std::size_t n);
 
 }  // namespace epipe::kernels

@@ -151,23 +151,21 @@ void decode_table(ByteView in, std::span<const float> table, unsigned bits, std:
   for (float& v : out) v = table[std::min<std::size_t>(codes.take(bits), table.size() - 1)];
 }
 
-BracketScan scan_brackets(std::span<const float> x, KeyOf of, std::span<Bracket> brackets, std::span<Key> inside) {
-  BracketScan scan{{key_of(x[0], of), key_of(x[0], of)}, 0, true};
+BracketScan scan_brackets(std::span<const float> x, KeyOf of, std::span<Bracket> brackets) {
+  KeyRange range{key_of(x[0], of), key_of(x[0], of)};
   for (const float v : x) {
     const Key key = key_of(v, of);
-    scan.range = {std::min(scan.range.min, key), std::max(scan.range.max, key)};
-    bool wanted = false;
+    range = {std::min(range.min, key), std::max(range.max, key)};
     for (Bracket& b : brackets) {
       b.below_low += key < b.low ? 1 : 0;
       b.upto_low += key <= b.low ? 1 : 0;
       b.upto_high += key <= b.high ? 1 : 0;
-      wanted |= key > b.low && key < b.high;
+      if (key <= b.low || key >= b.high) continue;
+      if (b.inside_count + 64 > b.inside.size()) return {range, false};
+      b.inside[b.inside_count++] = key;
     }
-    if (!wanted) continue;
-    if (scan.inside + 64 > inside.size()) return {scan.range, scan.inside, false};
-    inside[scan.inside++] = key;
   }
-  return scan;
+  return {range, true};
 }
 
 }  // namespace epipe::kernels::scalar_impl

@@ -16,6 +16,6 @@ void encode_runs(std::span<const float> x, const RunTable& runs, MutableBytes ou
 void decode_runs(ByteView in, const RunTable& runs, std::span<float> out);
 void encode_search(std::span<const float> x, std::span<const float> thresholds, unsigned bits, MutableBytes out);
 void decode_table(ByteView in, std::span<const float> table, unsigned bits, std::span<float> out);
-BracketScan scan_brackets(std::span<const float> x, KeyOf of, std::span<Bracket> brackets, std::span<Key> inside);
+BracketScan scan_brackets(std::span<const float> x, KeyOf of, std::span<Bracket> brackets);
 
 }  // namespace epipe::kernels::scalar_impl

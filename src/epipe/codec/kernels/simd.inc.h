@@ -370,58 +370,95 @@ void decode_table(ByteView in, std::span<const float> table, unsigned bits, std:
 
 // ---- order statistics ----
 
-// A block of keys stays in the first-level cache while every bracket counts in it and marks what lies inside.
-template <KeyOf kOf>
-BracketScan scan_brackets_of(std::span<const float> x, std::span<Bracket> brackets, std::span<Key> inside) {
-  constexpr std::size_t kVectors = kBlock / kLanes;
-  const std::size_t full = x.size() / kBlock * kBlock;
-  if (full == 0) return scalar_impl::scan_brackets(x, kOf, brackets, inside);
-  Ints keys[kVectors];  // NOLINT: std::array drops the vector type's alignment attribute
-  std::array<std::uint32_t, kVectors> wanted;
-  Ints smallest = lane_keys<kOf>(load_floats(x.data()));
-  Ints largest = smallest;
-  std::size_t found = 0;
-  for (std::size_t i = 0; i < full; i += kBlock) {
-    for (std::size_t v = 0; v < kVectors; ++v) {
-      keys[v] = lane_keys<kOf>(load_floats(x.data() + i + v * kLanes));
-      smallest = min(smallest, keys[v]);
-      largest = max(largest, keys[v]);
-    }
-    wanted.fill(0);
-    for (Bracket& b : brackets) {
-      const Ints low = all_ints(b.low);
-      const Ints high = all_ints(b.high);
-      Ints below_low = all_ints(0);
-      Ints above_low = all_ints(0);
-      Ints above_high = all_ints(0);
-      for (std::size_t v = 0; v < kVectors; ++v) {
-        const Mask above = less(low, keys[v]);
-        below_low = count_if(below_low, less(keys[v], low));
-        above_low = count_if(above_low, above);
-        above_high = count_if(above_high, less(high, keys[v]));
-        wanted[v] |= mask_bits(both(above, less(keys[v], high)));
-      }
-      b.below_low += sum(below_low);
-      b.upto_low += kBlock - sum(above_low);
-      b.upto_high += kBlock - sum(above_high);
-    }
-    for (std::size_t v = 0; v < kVectors; ++v) {
-      if (found + 64 > inside.size()) return {lane_range(smallest, largest), found, false};
-      found += compress(keys[v], wanted[v], inside.data() + found);
+// Up to kCount brackets, their counters in registers. Counts of one lane fit 32 bits: a part of 2^32 * kLanes values is 256 GiB.
+template <std::size_t kCount>
+struct BracketCounters {
+  Ints low[kCount];  // NOLINT: std::array drops the vector type's alignment attribute
+  Ints high[kCount];
+  Ints below_low[kCount];
+  Ints above_low[kCount];
+  Ints above_high[kCount];
+  Key* inside[kCount];
+
+  explicit BracketCounters(std::span<const Bracket> brackets) {
+    for (std::size_t b = 0; b < kCount; ++b) {
+      low[b] = all_ints(brackets[b].low);
+      high[b] = all_ints(brackets[b].high);
+      below_low[b] = above_low[b] = above_high[b] = all_ints(0);
+      inside[b] = brackets[b].inside.data() + brackets[b].inside_count;
     }
   }
+
+  void add(Ints keys) {
+    for (std::size_t b = 0; b < kCount; ++b) {
+      const Mask above = less(low[b], keys);
+      below_low[b] = count_if(below_low[b], less(keys, low[b]));
+      above_low[b] = count_if(above_low[b], above);
+      above_high[b] = count_if(above_high[b], less(high[b], keys));
+      inside[b] += compress(keys, mask_bits(both(above, less(keys, high[b]))), inside[b]);
+    }
+  }
+
+  bool has_room(std::span<const Bracket> brackets) const {
+    for (std::size_t b = 0; b < kCount; ++b) {
+      if (inside[b] + kGroup > brackets[b].inside.data() + brackets[b].inside.size()) return false;
+    }
+    return true;
+  }
+
+  void add_to(std::span<Bracket> brackets, std::size_t values) const {
+    for (std::size_t b = 0; b < kCount; ++b) {
+      brackets[b].inside_count = static_cast<std::size_t>(inside[b] - brackets[b].inside.data());
+      brackets[b].below_low += sum(below_low[b]);
+      brackets[b].upto_low += values - sum(above_low[b]);
+      brackets[b].upto_high += values - sum(above_high[b]);
+    }
+  }
+};
+
+template <KeyOf kOf, std::size_t kCount>
+BracketScan scan_counted_brackets(std::span<const float> x, std::span<Bracket> brackets) {
+  const std::size_t full = x.size() / kGroup * kGroup;
+  if (full == 0) return scalar_impl::scan_brackets(x, kOf, brackets);
+  BracketCounters<kCount> counters(brackets);
+  Ints smallest = lane_keys<kOf>(load_floats(x.data()));
+  Ints largest = smallest;
+  for (std::size_t i = 0; i < full; i += kGroup) {
+    if (!counters.has_room(brackets)) return {lane_range(smallest, largest), false};
+    for (std::size_t v = 0; v < kGroup; v += kLanes) {
+      const Ints keys = lane_keys<kOf>(load_floats(x.data() + i + v));
+      smallest = min(smallest, keys);
+      largest = max(largest, keys);
+      counters.add(keys);
+    }
+  }
+  counters.add_to(brackets, full);
   const KeyRange range = lane_range(smallest, largest);
-  if (full == x.size()) return {range, found, true};
-  const BracketScan rest = scalar_impl::scan_brackets(x.subspan(full), kOf, brackets, inside.subspan(found));
-  return {{std::min(range.min, rest.range.min), std::max(range.max, rest.range.max)}, found + rest.inside, rest.fits};
+  if (full == x.size()) return {range, true};
+  const BracketScan rest = scalar_impl::scan_brackets(x.subspan(full), kOf, brackets);
+  return {{std::min(range.min, rest.range.min), std::max(range.max, rest.range.max)}, rest.fits};
 }
 
-BracketScan scan_brackets(std::span<const float> x, KeyOf of, std::span<Bracket> brackets, std::span<Key> inside) {
-  return of == KeyOf::kValue ? scan_brackets_of<KeyOf::kValue>(x, brackets, inside)
-                             : scan_brackets_of<KeyOf::kMagnitude>(x, brackets, inside);
+template <KeyOf kOf>
+BracketScan scan_brackets_of(std::span<const float> x, std::span<Bracket> brackets) {
+  static_assert(kMaxBrackets == 8);
+  switch (brackets.size()) {
+    case 1: return scan_counted_brackets<kOf, 1>(x, brackets);
+    case 2: return scan_counted_brackets<kOf, 2>(x, brackets);
+    case 3: return scan_counted_brackets<kOf, 3>(x, brackets);
+    case 4: return scan_counted_brackets<kOf, 4>(x, brackets);
+    case 5: return scan_counted_brackets<kOf, 5>(x, brackets);
+    case 6: return scan_counted_brackets<kOf, 6>(x, brackets);
+    case 7: return scan_counted_brackets<kOf, 7>(x, brackets);
+    default: return scan_counted_brackets<kOf, 8>(x, brackets);
+  }
+}
+
+BracketScan scan_brackets(std::span<const float> x, KeyOf of, std::span<Bracket> brackets) {
+  return of == KeyOf::kValue ? scan_brackets_of<KeyOf::kValue>(x, brackets) : scan_brackets_of<KeyOf::kMagnitude>(x, brackets);
 }
 
 constexpr Kernels simd_table(std::string_view name) {
-  return {name,       key_range,  store_fp32,  load_fp32,   store_fp16,    load_fp16,   store_bf16,
-          load_bf16,  encode_runs, decode_runs, encode_search, decode_table, scan_brackets};
+  return {name,      key_range,   store_fp32,  load_fp32,     store_fp16,   load_fp16,    store_bf16,
+          load_bf16, encode_runs, decode_runs, encode_search, decode_table, scan_brackets};
 }
