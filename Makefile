@@ -3,6 +3,7 @@
 .DEFAULT_GOAL := help
 
 JOBS ?= $(shell nproc)
+FUZZ_SECONDS ?= 60
 
 help:            ## this list
 	@awk -F':.*## ' '/^[a-z]+:.*## /{printf "make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -11,14 +12,38 @@ setup:           ## install the missing Debian packages (as root)
 	@tools/setup.sh packages.txt
 
 build: setup     ## build the program: build/epipe
-	@cmake --preset release $(CMAKE_ARGS) > /dev/null
+	@cmake --preset release $(CMAKE_ARGS) > build.log 2>&1 || { cat build.log; exit 1; }
+	@rm -f build.log
 	@cmake --build --preset release -j $(JOBS)
 
 test: build      ## build everything and run every test
 	@ctest --test-dir build --output-on-failure -j $(JOBS)
 
-demo: build      ## print every codec's bits, error and speed on generated tensors
-	@build/epipe bench codec --demo
+demo: build      ## every codec on generated tensors: bits, error, speed
+	@build/epipe bench codec --quick
+
+bench: build     ## the full codec benchmark, with its baselines
+	@build/epipe bench codec
+
+check: build     ## format, layers, warnings as errors, clang-tidy, sanitizers, tests
+	@tools/setup.sh packages-check.txt
+	@JOBS=$(JOBS) tools/check.sh
+	@$(MAKE) --no-print-directory test asan tsan
+
+# Instrumented builds of the same tests.
+asan tsan: setup ## the tests under AddressSanitizer and UBSan, or ThreadSanitizer
+	@cmake --preset $@ > /dev/null
+	@cmake --build --preset $@ -j $(JOBS)
+	@TSAN_OPTIONS="suppressions=$(CURDIR)/tools/tsan.supp" ASAN_OPTIONS=detect_leaks=0 OMP_NUM_THREADS=1 \
+	  ctest --test-dir build/$@ --output-on-failure -j $(JOBS) -LE timing
+
+fuzz: setup      ## libFuzzer on every target for FUZZ_SECONDS (60) each
+	@tools/setup.sh packages-check.txt
+	@cmake --preset fuzz > /dev/null
+	@cmake --build --preset fuzz -j $(JOBS) --target frame_fuzz npy_fuzz
+	@for target in frame npy; do mkdir -p build/fuzz/found_$$target; \
+	  ASAN_OPTIONS=detect_leaks=0 build/fuzz/fuzz/$${target}_fuzz -max_total_time=$(FUZZ_SECONDS) -max_len=4096 -rss_limit_mb=4096 \
+	  build/fuzz/found_$$target fuzz/corpus/$$target || exit 1; done
 
 clean:           ## remove everything that was built
 	@rm -rf build

@@ -16,8 +16,13 @@ function(epipe_torch_headers target)
     add_library(epipe_torch_pch OBJECT ${CMAKE_BINARY_DIR}/torch_pch.cpp)
     target_link_libraries(epipe_torch_pch PUBLIC epipe_flags epipe_torch)
     target_precompile_headers(epipe_torch_pch PRIVATE <torch/types.h>)
+    set_target_properties(epipe_torch_pch PROPERTIES POSITION_INDEPENDENT_CODE OFF)
+    target_compile_options(epipe_torch_pch PRIVATE -fPIC)
   endif()
   target_precompile_headers(${target} REUSE_FROM epipe_torch_pch)
+  # A program would be compiled with -fPIE, which a header compiled with -fPIC does not fit.
+  set_target_properties(${target} PROPERTIES POSITION_INDEPENDENT_CODE OFF)
+  target_compile_options(${target} PRIVATE -fPIC)
 endfunction()
 
 # epipe_test(PATH KIND...): tests/PATH_test.cpp as one program; every kind becomes a CTest label. TORCH when it includes LibTorch.

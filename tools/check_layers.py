@@ -1,0 +1,55 @@
+#!/usr/bin/env python3
+"""Fails when a folder of src/epipe includes a folder that is not below it, or a kernel includes LibTorch."""
+import pathlib
+import re
+import sys
+
+# Bottom up, as in docs/architecture: a folder may include itself and every folder before it.
+LAYERS = [
+    "base", "schedule", "wire", "codec/kernels", "codec", "transport", "boundary", "layer",
+    "pipeline", "data", "model", "train", "serve", "cli",
+]
+WITHOUT_TORCH = {"base", "schedule", "wire", "codec/kernels"}
+INCLUDE = re.compile(r'^\s*#\s*include\s*[<"]([^>"]+)[>"]')
+
+
+def layer_of(path):
+    """The layer of a path below src/epipe; the longest name wins, so codec/kernels is not codec."""
+    folder = path.rsplit("/", 1)[0] if "/" in path else ""
+    while folder:
+        if folder in LAYERS:
+            return folder
+        folder = folder.rpartition("/")[0]
+    return None
+
+
+def main():
+    root = pathlib.Path(__file__).resolve().parent.parent / "src" / "epipe"
+    errors = []
+    for file in sorted(root.rglob("*")):
+        if file.suffix not in {".h", ".cpp", ".cu", ".cuh"}:
+            continue
+        name = file.relative_to(root).as_posix()
+        own = layer_of(name)
+        if own is None:
+            errors.append(f"{name}: its folder has no place in the stack; add it to LAYERS")
+            continue
+        for number, line in enumerate(file.read_text().splitlines(), 1):
+            match = INCLUDE.match(line)
+            if not match:
+                continue
+            target = match.group(1)
+            if own in WITHOUT_TORCH and re.match(r"(torch|ATen|c10)/", target):
+                errors.append(f"{name}:{number}: {own} must not include LibTorch ({target})")
+            if not target.startswith("epipe/"):
+                continue
+            other = layer_of(target.removeprefix("epipe/"))
+            if other is None or LAYERS.index(other) > LAYERS.index(own):
+                errors.append(f"{name}:{number}: {own} must not include {target}, which is not below it")
+    for error in errors:
+        print(error)
+    return 1 if errors else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
