@@ -12,6 +12,10 @@ target_include_directories(epipe_torch SYSTEM INTERFACE ${TORCH_INCLUDE_DIRS})
 target_link_libraries(epipe_torch INTERFACE ${TORCH_LIBRARIES})
 separate_arguments(epipe_torch_flags UNIX_COMMAND "${TORCH_CXX_FLAGS}")
 target_compile_options(epipe_torch INTERFACE $<$<COMPILE_LANGUAGE:CXX>:${epipe_torch_flags}>)
+if(CMAKE_CXX_COMPILER_ID MATCHES "Clang")
+  # clang in C++20 mode needs IValue complete before LibTorch 1.13's List.h names a vector of it.
+  target_compile_options(epipe_torch INTERFACE "$<$<COMPILE_LANGUAGE:CXX>:SHELL:-include ATen/core/ivalue.h>")
+endif()
 
 find_package(Protobuf CONFIG QUIET)
 find_package(gRPC CONFIG QUIET)

@@ -132,6 +132,18 @@ TEST(Frame, ADimOfZeroDoesNotHideAnAbsurdOne) {
   EXPECT_EQ(error_of(frame), ErrorCode::kTooLarge);
 }
 
+// Found by fuzzing: no values, but strides that overflow.
+TEST(Frame, ADimOfZeroDoesNotHideOthersThatOverflowTogether) {
+  const Bytes frame = forged([](MutableBytes f) {
+    store(f, 40, std::uint8_t{3});
+    store(f, 16, std::uint32_t{80});
+    store(f, 48, std::uint64_t{1} << 40);
+    store(f, 56, std::uint64_t{1} << 40);
+    store(f, 64, std::uint64_t{0});
+  });
+  EXPECT_FALSE(read_frame(frame, {}).ok());
+}
+
 TEST(Frame, LimitsAreConfigurable) {
   const Bytes bytes = make_frame(sample_header(), 24);
   EXPECT_TRUE(read_frame(bytes, {24, 6}).ok());

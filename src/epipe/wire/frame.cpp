@@ -74,10 +74,8 @@ Result<Prefix> read_prefix(ByteView bytes, const Limits& limits) {
 Result<TensorSpec> read_dims(ByteView header, std::size_t dim_count, const Limits& limits) {
   TensorSpec spec;
   for (std::size_t i = 0; i < dim_count; ++i) spec.dims.push_back(load<std::uint64_t>(header, kFixedBytes + 8 * i));
-  const auto values = spec.checked_values();
-  const bool dim_too_large =
-      std::any_of(spec.dims.begin(), spec.dims.end(), [](std::uint64_t dim) { return dim > std::uint64_t{1} << 62; });
-  if (!values || *values > limits.max_values || dim_too_large) {
+  const auto extent = spec.extent();
+  if (!extent || *extent > limits.max_values) {
     return Error{ErrorCode::kTooLarge, fmt::format("shape {} is above the limit of {} values", to_string(spec), limits.max_values)};
   }
   return spec;

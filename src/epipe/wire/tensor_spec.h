@@ -15,21 +15,21 @@ inline constexpr std::size_t kMaxDims = 8;
 struct TensorSpec {
   std::vector<std::uint64_t> dims;
 
-  // The product of the dims; nullopt where 64 bits do not hold it. No dims: one value.
-  std::optional<std::uint64_t> checked_values() const {
-    std::uint64_t product = 1;
-    bool overflow = false;
+  // The product of the dims with 0 taken as 1: what limits apply to, because strides multiply that way even in an empty
+  // tensor. nullopt where 64 bits do not hold it.
+  std::optional<std::uint64_t> extent() const {
+    std::optional<std::uint64_t> product = 1;
     for (const std::uint64_t dim : dims) {
-      if (dim == 0) return 0;
-      const auto next = checked_mul(product, dim);
-      overflow |= !next;
-      product = next.value_or(1);
+      if (product) product = checked_mul(*product, dim == 0 ? 1 : dim);
     }
-    if (overflow) return std::nullopt;
     return product;
   }
-  // For a spec that was checked before.
-  std::size_t values() const { return static_cast<std::size_t>(checked_values().value_or(0)); }
+  // The number of values, for a spec whose extent was checked. No dims: one value.
+  std::size_t values() const {
+    std::size_t product = 1;
+    for (const std::uint64_t dim : dims) product *= static_cast<std::size_t>(dim);
+    return product;
+  }
 
   bool operator==(const TensorSpec&) const = default;
 };
