@@ -11,6 +11,7 @@ std::string_view name(ErrorCode code) {
     case ErrorCode::kBadChecksum: return "bad_checksum";
     case ErrorCode::kTooLarge: return "too_large";
     case ErrorCode::kBadSpec: return "bad_spec";
+    case ErrorCode::kBadSchedule: return "bad_schedule";
     case ErrorCode::kBadPayload: return "bad_payload";
     case ErrorCode::kNonFinite: return "non_finite";
     case ErrorCode::kOutOfRange: return "out_of_range";

@@ -17,6 +17,7 @@ enum class ErrorCode : std::uint8_t {
   kBadChecksum,  // the bytes changed on the way
   kTooLarge,     // a length is above the configured limit
   kBadSpec,      // codec text that the grammar does not accept
+  kBadSchedule,  // a placement or a schedule that cannot be run
   kBadPayload,   // payload bytes that no encoder writes
   kNonFinite,    // NaN or Inf where only numbers are allowed
   kOutOfRange,   // finite, but not representable by this codec

@@ -37,5 +37,6 @@ T value_or_fail(Result<T> result) {
 void add_codec_command(CLI::App& app);
 void add_bench_command(CLI::App& app);
 void add_info_command(CLI::App& app);
+void add_schedule_command(CLI::App& app);
 
 }  // namespace epipe::cli

@@ -1,0 +1,93 @@
+// epipe schedule: who runs which micro-batch when, as a grid or CSV, and what it costs
+#include <fmt/format.h>
+
+#include "epipe/cli/command.h"
+#include "epipe/schedule/generate.h"
+#include "epipe/schedule/print.h"
+#include "epipe/schedule/simulate.h"
+
+namespace epipe::cli {
+namespace {
+
+struct Flags {
+  std::string policy = "gpipe";
+  std::string place;
+  int chunks = 0;
+  bool csv = false;
+  bool fit = false;
+  std::vector<double> forward;
+  std::vector<double> backward;
+  std::vector<double> transfer;
+};
+
+template <typename T>
+T value_or_usage(Result<T> result, std::string_view flag) {
+  if (!result) throw UsageError(fmt::format("{}: {}", flag, result.error().message));
+  return std::move(result).value();
+}
+
+bool has_costs(const Flags& flags) { return !flags.forward.empty() || !flags.backward.empty() || !flags.transfer.empty(); }
+
+// One value stands for all.
+std::vector<double> spread(const std::vector<double>& values, double otherwise, int count) {
+  if (values.size() > 1) return values;
+  return std::vector<double>(static_cast<std::size_t>(count), values.empty() ? otherwise : values.front());
+}
+
+schedule::Costs costs_from_flags(const Flags& flags, int stages) {
+  const auto transfer = spread(flags.transfer, 0, stages - 1);
+  schedule::Costs costs{spread(flags.forward, 1, stages), spread(flags.backward, 1, stages), transfer, transfer};
+  if (const auto fits = check(costs, stages); !fits) throw UsageError(fmt::format("--costs: {}", fits.error().message));
+  return costs;
+}
+
+void print_summary(const schedule::Timeline& timeline, std::string_view unit) {
+  fmt::print("makespan {:.6g}{}, bubble {:.1f} %, peak live activations {} by stage, {} by worker\n", timeline.makespan, unit,
+             100 * timeline.bubble, fmt::join(timeline.peak_live_of_stage, ","), fmt::join(timeline.peak_live_of_worker, ","));
+}
+
+void print_price(const schedule::Schedule& made, const schedule::Costs& costs) {
+  const auto timeline = value_or_fail(simulate(made, costs));
+  const double serial = serial_time(made.chunks, costs);
+  const double least = least_makespan(made.placement, made.chunks, costs);
+  fmt::print("with these costs: ");
+  print_summary(timeline, "");
+  if (least == 0) return;
+  fmt::print("speed-up over one worker {:.2f}, at most {:.2f} with this placement\n", serial / timeline.makespan, serial / least);
+}
+
+void run_schedule(const Flags& flags) {
+  const auto policy = value_or_usage(schedule::parse_policy(flags.policy), "--schedule");
+  const auto placement = value_or_usage(schedule::parse_placement(flags.place), "--place");
+  const auto costs = costs_from_flags(flags, placement.stages());
+  const auto unit_costs = schedule::equal_costs(placement.stages(), 1, 1);
+  const auto made = value_or_usage(schedule::generate(policy, placement, flags.chunks, flags.fit ? costs : unit_costs), "--chunks");
+  if (flags.csv) {
+    fmt::print("{}", value_or_fail(to_csv(made)));
+    return;
+  }
+  fmt::print("{}", value_or_fail(to_grid(made)));
+  print_summary(value_or_fail(simulate(made, unit_costs)), " slots");
+  if (has_costs(flags)) print_price(made, costs);
+}
+
+}  // namespace
+
+void add_schedule_command(CLI::App& app) {
+  auto flags = std::make_shared<Flags>();  // owned by the callback as well
+  auto* command = app.add_subcommand("schedule", "Show and price who runs which micro-batch when");
+  command->add_option("--schedule", flags->policy, "gpipe or 1f1b")->capture_default_str();
+  command->add_option("--place", flags->place, "The worker of each stage: 0,1,2 is a chain, 0,1,0 a ring")->required();
+  command->add_option("--chunks", flags->chunks, "Micro-batches")->required();
+  command->add_flag("--csv", flags->csv, "worker,slot,kind,micro_batch,stage instead of the grid");
+  const auto costs = [&](const char* name, std::vector<double>& values, const char* text) {
+    command->add_option(name, values, text)->delimiter(',');
+  };
+  costs("--costs-forward", flags->forward, "What a forward takes on each stage, or one value for all (1)");
+  costs("--costs-backward", flags->backward, "What a backward takes on each stage, or one value for all (1)");
+  costs("--costs-transfer", flags->transfer, "What crossing each cut takes, in either direction, or one value for all (0)");
+  command->add_flag("--fit", flags->fit, "Order the actions for these costs instead of equal ones");
+  command->callback([flags] { run_schedule(*flags); });
+}
+
+}  // namespace epipe::cli

@@ -1,0 +1,34 @@
+#pragma once
+
+#include <optional>
+#include <vector>
+
+#include "epipe/schedule/costs.h"
+
+namespace epipe::schedule {
+
+// When the input of each action is there, as far as the actions so far tell. A transfer overlaps with computing; the transfers of one
+// cut and direction follow each other. Within a worker a tensor is there at once.
+class Arrivals {
+ public:
+  // Both must outlive this.
+  Arrivals(const Placement& placement, const Costs& costs)
+      : placement_(placement), costs_(costs), forward_(placement.worker_of.size()), backward_(placement.worker_of.size()) {}
+
+  // The action, next in micro-batch order on its stage, ends at `end`. Returns when its output is where it is needed.
+  double add(const Action& action, double end);
+  std::optional<double> of(const Action& action) const;
+
+ private:
+  struct Road {
+    std::vector<double> arrives;  // [i so far]
+    double link_free = 0;         // of the link that leads here
+  };
+
+  const Placement& placement_;
+  const Costs& costs_;
+  std::vector<Road> forward_;   // [n], by the stage that it leads to
+  std::vector<Road> backward_;  // [n]
+};
+
+}  // namespace epipe::schedule

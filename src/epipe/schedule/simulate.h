@@ -1,0 +1,36 @@
+#pragma once
+
+#include <vector>
+
+#include "epipe/schedule/costs.h"
+#include "epipe/schedule/schedule.h"
+
+namespace epipe::schedule {
+
+struct Interval {
+  double start = 0;
+  double end = 0;
+};
+
+// When everything happens, in the unit of the costs.
+struct Timeline {
+  std::vector<std::vector<Interval>> per_worker;  // one for each action of Schedule::per_worker
+  double makespan = 0;
+  std::vector<double> bubble_of_worker;  // the idle part of the makespan, 0 to 1
+  double bubble = 0;                     // the mean over the workers
+  // Most micro-batches held at once between the start of their forward and the end of their backward.
+  std::vector<int> peak_live_of_stage;
+  std::vector<int> peak_live_of_worker;  // counted once for each of its stages
+};
+
+// Every action starts as soon as its worker is free and its input is there. Transfers overlap with computing and are serial by cut and
+// direction; no queue is ever full.
+Result<Timeline> simulate(const Schedule& schedule, const Costs& costs);
+
+// One worker that runs everything.
+double serial_time(int chunks, const Costs& costs);
+
+// No schedule on this placement finishes earlier, so serial_time / least_makespan is the speed-up it cannot exceed. `costs` must fit.
+double least_makespan(const Placement& placement, int chunks, const Costs& costs);
+
+}  // namespace epipe::schedule

@@ -1,0 +1,77 @@
+// epipe schedule, as a user calls it.
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+
+#include <array>
+#include <cstdio>
+#include <cstdlib>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace epipe::cli {
+namespace {
+
+struct Outcome {
+  int code = -1;
+  std::string output;  // stdout and stderr
+};
+
+Outcome run(const std::string& flags) {
+  const char* const program = std::getenv("EPIPE_PROGRAM");
+  if (program == nullptr) return {-1, "EPIPE_PROGRAM is not set; run this test through ctest"};
+  FILE* const pipe = popen((std::string(program) + " schedule " + flags + " 2>&1").c_str(), "r");
+  Outcome result;
+  std::array<char, 4096> buffer{};
+  while (fgets(buffer.data(), buffer.size(), pipe) != nullptr) result.output += buffer.data();
+  const int status = pclose(pipe);
+  result.code = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+  return result;
+}
+
+TEST(ScheduleCommand, PrintsTheGridAndWhatItCosts) {
+  const Outcome grid = run("--schedule 1f1b --place 0,1 --chunks 2");
+  EXPECT_EQ(grid.code, 0) << grid.output;
+  EXPECT_EQ(grid.output,
+            "slot      0    1    2    3    4    5\n"
+            "worker 0  F0.0 F1.0 .    B0.0 .    B1.0\n"
+            "worker 1  .    F0.1 B0.1 F1.1 B1.1 .\n"
+            "makespan 6 slots, bubble 33.3 %, peak live activations 2,1 by stage, 2,1 by worker\n");
+}
+
+TEST(ScheduleCommand, PrintsNothingButCsvForTools) {
+  const Outcome csv = run("--schedule gpipe --place 0 --chunks 1 --csv");
+  EXPECT_EQ(csv.code, 0);
+  EXPECT_EQ(csv.output, "worker,slot,kind,micro_batch,stage\n0,0,F,0,0\n0,1,B,0,0\n");
+}
+
+TEST(ScheduleCommand, PricesTheScheduleWithTheGivenCosts) {
+  const Outcome priced = run("--schedule gpipe --place 0,1,2 --chunks 8 --costs-forward 1 --costs-backward 2,2,2");
+  EXPECT_EQ(priced.code, 0);
+  EXPECT_NE(priced.output.find("with these costs: makespan 30, bubble 20.0 %"), std::string::npos) << priced.output;
+  EXPECT_NE(priced.output.find("speed-up over one worker 2.40, at most 2.40"), std::string::npos) << priced.output;
+}
+
+TEST(ScheduleCommand, OrdersTheActionsForTheCostsWhenAsked) {
+  const std::string flags = "--schedule 1f1b --place 0,1,0 --chunks 8 --costs-backward 2 --costs-transfer 1 ";
+  EXPECT_NE(run(flags).output, run(flags + "--fit").output);
+}
+
+TEST(ScheduleCommand, ExitsWith2AndTheReasonForValuesThatMakeNoSense) {
+  for (const auto& [flags, reason] : std::vector<std::pair<std::string, std::string>>{
+           {"--schedule zb --place 0,1 --chunks 4", "--schedule: unknown schedule \"zb\"; known are gpipe and 1f1b"},
+           {"--place 0,2 --chunks 4", "--place: placement 0,2 gives no stage to worker 1"},
+           {"--place 0,x --chunks 4", "--place: expected the worker of each stage, as in 0,1,0, got \"0,x\""},
+           {"--place 0,1 --chunks 0", "--chunks: the number of micro-batches (chunks) is from 1 to 4096, got 0"},
+           {"--place 0,1 --chunks x", "--chunks"},
+           {"--place 0,1", "--chunks is required"},
+           {"--place 0,1 --chunks 4 --costs-forward 1,2,3", "--costs: expected 2 forward costs, one for each stage, got 3"},
+       }) {
+    const Outcome bad = run(flags);
+    EXPECT_EQ(bad.code, 2) << flags;
+    EXPECT_NE(bad.output.find(reason), std::string::npos) << bad.output;
+  }
+}
+
+}  // namespace
+}  // namespace epipe::cli

@@ -1,0 +1,130 @@
+#include "epipe/schedule/simulate.h"
+
+#include <gtest/gtest.h>
+
+#include "schedule/placements.h"
+
+namespace epipe::schedule {
+namespace {
+
+Timeline run(const Schedule& schedule, const Costs& costs) { return simulate(schedule, costs).value(); }
+
+TEST(Simulate, GpipeOnAChainTakesOneForwardAndBackwardPerMicroBatchAndStageLessOne) {
+  for (int n = 1; n <= kStages; ++n) {
+    for (int m = 1; m <= kChunks; ++m) {
+      const auto schedule = make(Policy::kGpipe, placements(n).front().placement, m);
+      const auto timeline = run(schedule, equal_costs(n, 1, 2));
+      EXPECT_EQ(timeline.makespan, (m + n - 1) * 3) << n << " stages, " << m << " micro-batches";
+      EXPECT_NEAR(timeline.bubble, (n - 1.0) / (m + n - 1), 1e-12);
+    }
+  }
+}
+
+TEST(Simulate, BubbleIsTheIdlePartOfEachWorkerAndTheirMean) {
+  // 0  F0 F1 .  .  .  .  .  .  B0 B1
+  // 1  .  F0 F0 F0 F1 F1 F1 B0 B1 .
+  const auto schedule = make(Policy::kGpipe, "0,1", 2);
+  Costs costs = equal_costs(2, 1, 1);
+  costs.forward[1] = 3;
+  const auto timeline = run(schedule, costs);
+  EXPECT_EQ(timeline.makespan, 10);
+  EXPECT_DOUBLE_EQ(timeline.bubble_of_worker[0], 0.6);
+  EXPECT_DOUBLE_EQ(timeline.bubble_of_worker[1], 0.2);
+  EXPECT_DOUBLE_EQ(timeline.bubble, 0.4);
+}
+
+TEST(Simulate, GivesEveryActionItsStartAndEnd) {
+  const auto schedule = make(Policy::k1f1b, "0,1", 1);
+  const auto timeline = run(schedule, equal_costs(2, 1, 2, 0.5));
+  ASSERT_EQ(timeline.per_worker[0].size(), 2U);
+  EXPECT_EQ(timeline.per_worker[0][0].start, 0);    // F 0 0
+  EXPECT_EQ(timeline.per_worker[1][0].start, 1.5);  // F 0 1, after a transfer
+  EXPECT_EQ(timeline.per_worker[1][1].start, 2.5);  // B 0 1, at once
+  EXPECT_EQ(timeline.per_worker[1][1].end, 4.5);
+  EXPECT_EQ(timeline.per_worker[0][1].start, 5);  // B 0 0, after a transfer back
+  EXPECT_EQ(timeline.makespan, 7);
+}
+
+TEST(Simulate, TransfersOfOneDirectionFollowEachOtherAndOverlapWithComputing) {
+  // Frames leave worker 0 at 1, 2, 3 and a transfer takes 4: they arrive at 5, 9, 13.
+  Costs costs = equal_costs(2, 1, 1);
+  costs.transfer_forward = {4};
+  const auto timeline = run(make(Policy::kGpipe, "0,1", 3), costs);
+  EXPECT_EQ(timeline.per_worker[0][2].end, 3);
+  EXPECT_EQ(timeline.per_worker[1][0].start, 5);
+  EXPECT_EQ(timeline.per_worker[1][1].start, 9);
+  EXPECT_EQ(timeline.per_worker[1][2].start, 13);
+}
+
+TEST(Simulate, ChargesNoTransferWithinAWorker) {
+  const auto timeline = run(make(Policy::k1f1b, "0,0", 3), equal_costs(2, 1, 2, 100));
+  EXPECT_EQ(timeline.makespan, 18);
+  EXPECT_EQ(timeline.bubble, 0);
+}
+
+TEST(Simulate, CountsLiveMicroBatchesPerStageAndOverAllStagesOfAWorker) {
+  const auto gpipe = run(make(Policy::kGpipe, "0,1,0", 5), equal_costs(3, 1, 2));
+  EXPECT_EQ(gpipe.peak_live_of_stage, (std::vector<int>{5, 5, 5}));
+  EXPECT_EQ(gpipe.peak_live_of_worker, (std::vector<int>{10, 5}));
+  const auto one_each = run(make(Policy::k1f1b, "0,1,0", 5), equal_costs(3, 1, 2));
+  EXPECT_EQ(one_each.peak_live_of_stage, (std::vector<int>{3, 2, 1}));
+  EXPECT_EQ(one_each.peak_live_of_worker, (std::vector<int>{4, 2}));
+}
+
+TEST(Simulate, RefusesCostsThatDoNotFitTheStages) {
+  const auto schedule = make(Policy::kGpipe, "0,1", 2);
+  const auto message = [&](const Costs& costs) { return simulate(schedule, costs).error().message; };
+  EXPECT_NE(message(equal_costs(3, 1, 1)).find("expected 2 forward costs"), std::string::npos);
+  Costs costs = equal_costs(2, 1, 1);
+  costs.transfer_backward.clear();
+  EXPECT_NE(message(costs).find("expected 1 backward transfer costs"), std::string::npos);
+  costs = equal_costs(2, 1, -1);
+  EXPECT_NE(message(costs).find("at least 0, got -1"), std::string::npos);
+}
+
+TEST(Simulate, RefusesAScheduleThatCannotRun) {
+  auto schedule = make(Policy::kGpipe, "0,1", 2);
+  schedule.per_worker[1].pop_back();
+  EXPECT_FALSE(simulate(schedule, equal_costs(2, 1, 1)));
+}
+
+TEST(LeastMakespan, IsReachedByBothSchedulesOnAChainOfEqualStages) {
+  for (int n = 1; n <= kStages; ++n) {
+    for (const Policy policy : {Policy::kGpipe, Policy::k1f1b}) {
+      const Costs costs = equal_costs(n, 1, 2);
+      const auto schedule = make(policy, placements(n).front().placement, 8);
+      EXPECT_EQ(run(schedule, costs).makespan, least_makespan(schedule.placement, 8, costs)) << name(policy) << " " << n;
+    }
+  }
+}
+
+TEST(LeastMakespan, IsNeverUndercut) {
+  for_all_sizes([](const std::string& shape, const Placement& placement, int m) {
+    const int n = placement.stages();
+    Costs uneven = equal_costs(n, 1, 2, 0.5);
+    for (std::size_t j = 0; j < uneven.forward.size(); j += 2) uneven.forward[j] = 3.5;
+    uneven.backward.back() = 0.25;
+    for (const Costs& costs : {equal_costs(n, 1, 1), equal_costs(n, 1, 2, 5), uneven}) {
+      for (const Policy policy : {Policy::kGpipe, Policy::k1f1b}) {
+        const double makespan = run(generate(policy, placement, m, costs).value(), costs).makespan;
+        EXPECT_GE(makespan, least_makespan(placement, m, costs) - 1e-9) << name(policy) << " " << shape << " " << n << " " << m;
+      }
+    }
+  });
+}
+
+TEST(LeastMakespan, CountsTheSlowestLink) {
+  Costs costs = equal_costs(2, 1, 1);
+  costs.transfer_backward = {10};
+  // One micro-batch takes 14; three wait for each other on the way back.
+  EXPECT_EQ(least_makespan(parse_placement("0,1").value(), 3, costs), 34);
+}
+
+TEST(LeastMakespan, BoundsTheSpeedUpByTheBusiestWorker) {
+  const Costs costs = equal_costs(3, 1, 2);
+  // Worker 0 of the ring runs two of three stages: however many micro-batches, at most 1.5 times one worker.
+  EXPECT_DOUBLE_EQ(serial_time(1000, costs) / least_makespan(parse_placement("0,1,0").value(), 1000, costs), 1.5);
+}
+
+}  // namespace
+}  // namespace epipe::schedule
