@@ -1,5 +1,8 @@
 # What epipe is made with. Required parts stop the configuration; optional ones are replaced by sources that say what is missing.
 
+if(EPIPE_CUDA AND NOT CMAKE_CUDA_ARCHITECTURES)
+  set(CMAKE_CUDA_ARCHITECTURES 80-real 90)  # machine code for both, PTX of the newer for what comes later
+endif()
 find_package(Torch REQUIRED)
 find_package(fmt REQUIRED)
 find_package(CLI11 REQUIRED)
