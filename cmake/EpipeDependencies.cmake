@@ -4,7 +4,7 @@ if(EPIPE_CUDA AND NOT CMAKE_CUDA_ARCHITECTURES)
   set(CMAKE_CUDA_ARCHITECTURES 80-real 90)  # machine code for both, PTX of the newer for what comes later
 endif()
 find_package(Torch REQUIRED)
-find_package(fmt REQUIRED)
+find_package(fmt REQUIRED)  # used header-only: LibTorch 2.x brings an fmt of its own, and whichever is found first must do
 find_package(CLI11 REQUIRED)
 find_package(nlohmann_json REQUIRED)
 find_package(Threads REQUIRED)

@@ -1,49 +1,32 @@
 // The program as its users call it: contract, exit codes, messages.
 #include <gtest/gtest.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
-#include <array>
-#include <cstdio>
-#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "epipe/data/npy.h"
+#include "support/program.h"
+#include "support/temp_folder.h"
 
 namespace epipe::cli {
 namespace {
 
-struct Outcome {
-  int code;
-  std::string output;  // stdout and stderr
-};
+using testing::Outcome;
+using testing::run_program;
 
 class Program : public ::testing::Test {
  protected:
   void SetUp() override {
-    ASSERT_NE(std::getenv("EPIPE_PROGRAM"), nullptr) << "run through ctest, which says where the program is";
-    directory_ = std::filesystem::temp_directory_path() / ("epipe_cli_" + std::to_string(::getpid()));
-    std::filesystem::create_directories(directory_);
     torch::manual_seed(1);
     x_ = torch::randn({2, 3, 20, 21});
     ASSERT_TRUE(data::write_npy(path("x.npy"), x_).ok());
   }
-  void TearDown() override { std::filesystem::remove_all(directory_); }
 
-  std::string path(const std::string& name) const { return (directory_ / name).string(); }
+  std::string path(const std::string& name) const { return folder_.file(name); }
+  Outcome run(const std::string& arguments) const { return run_program(arguments, folder_.path()); }
 
-  Outcome run(const std::string& arguments) const {
-    const std::string command = "cd " + directory_.string() + " && " + std::getenv("EPIPE_PROGRAM") + " " + arguments + " 2>&1";
-    FILE* pipe = ::popen(command.c_str(), "r");
-    std::string output;
-    std::array<char, 4096> buffer;
-    for (std::size_t got = 0; (got = std::fread(buffer.data(), 1, buffer.size(), pipe)) > 0;) output.append(buffer.data(), got);
-    return {WEXITSTATUS(::pclose(pipe)), output};
-  }
-
-  std::filesystem::path directory_;
+  testing::TempFolder folder_;
   torch::Tensor x_;
 };
 

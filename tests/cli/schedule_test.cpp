@@ -1,33 +1,18 @@
 // epipe schedule, as a user calls it.
 #include <gtest/gtest.h>
-#include <sys/wait.h>
 
-#include <array>
-#include <cstdio>
-#include <cstdlib>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "support/program.h"
+
 namespace epipe::cli {
 namespace {
 
-struct Outcome {
-  int code = -1;
-  std::string output;  // stdout and stderr
-};
+using testing::Outcome;
 
-Outcome run(const std::string& flags) {
-  const char* const program = std::getenv("EPIPE_PROGRAM");
-  if (program == nullptr) return {-1, "EPIPE_PROGRAM is not set; run this test through ctest"};
-  FILE* const pipe = popen((std::string(program) + " schedule " + flags + " 2>&1").c_str(), "r");
-  Outcome result;
-  std::array<char, 4096> buffer{};
-  while (fgets(buffer.data(), buffer.size(), pipe) != nullptr) result.output += buffer.data();
-  const int status = pclose(pipe);
-  result.code = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
-  return result;
-}
+Outcome run(const std::string& flags) { return testing::run_program("schedule " + flags); }
 
 TEST(ScheduleCommand, PrintsTheGridAndWhatItCosts) {
   const Outcome grid = run("--schedule 1f1b --place 0,1 --chunks 2");

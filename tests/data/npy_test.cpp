@@ -5,6 +5,7 @@
 #include <filesystem>
 
 #include "epipe/base/file.h"
+#include "support/temp_folder.h"
 
 namespace epipe::data {
 namespace {
@@ -28,27 +29,15 @@ std::string error_of(const Bytes& bytes) {
   return x.ok() ? "" : x.error().message;
 }
 
-class TempFile {
- public:
-  explicit TempFile(const std::string& name)
-      : path_((std::filesystem::temp_directory_path() / (std::to_string(::getpid()) + name)).string()) {}
-  ~TempFile() { std::filesystem::remove(path_); }
-  TempFile(const TempFile&) = delete;
-  TempFile& operator=(const TempFile&) = delete;
-  const std::string& path() const { return path_; }
-
- private:
-  std::string path_;
-};
-
 TEST(Npy, GivesBackEveryShape) {
-  const TempFile file("shape.npy");
+  const testing::TempFolder folder;
+  const std::string file = folder.file("x.npy");
   for (const std::vector<std::int64_t>& shape :
        std::vector<std::vector<std::int64_t>>{{}, {0}, {1}, {5}, {2, 3}, {2, 0, 3}, {4, 3, 2, 5, 1}}) {
     const auto x = torch::randn(shape);
-    ASSERT_TRUE(write_npy(file.path(), x).ok());
-    EXPECT_EQ(std::filesystem::file_size(file.path()) % 64, static_cast<std::size_t>(x.numel() * 4) % 64) << "NumPy aligns values to 64";
-    const auto y = read_npy(file.path());
+    ASSERT_TRUE(write_npy(file, x).ok());
+    EXPECT_EQ(std::filesystem::file_size(file) % 64, static_cast<std::size_t>(x.numel() * 4) % 64) << "NumPy aligns values to 64";
+    const auto y = read_npy(file);
     ASSERT_TRUE(y.ok()) << y.error().text();
     EXPECT_TRUE(torch::equal(y.value(), x));
     EXPECT_EQ(y.value().sizes(), x.sizes());
@@ -96,10 +85,11 @@ TEST(File, MissingAndUnwritableFilesAreErrorsThatNameThem) {
 }
 
 TEST(File, StopsReadingAtTheLimit) {
-  const TempFile file("limit");
-  ASSERT_TRUE(write_file(file.path(), {Bytes(100)}).ok());
-  EXPECT_TRUE(read_file(file.path(), 100).ok());
-  const auto too_long = read_file(file.path(), 99);
+  const testing::TempFolder folder;
+  const std::string file = folder.file("limit");
+  ASSERT_TRUE(write_file(file, {Bytes(100)}).ok());
+  EXPECT_TRUE(read_file(file, 100).ok());
+  const auto too_long = read_file(file, 99);
   ASSERT_FALSE(too_long.ok());
   EXPECT_EQ(too_long.error().code, ErrorCode::kTooLarge);
 }

@@ -2,6 +2,7 @@
 #include <ATen/Parallel.h>
 #include <ATen/Version.h>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <torch/version.h>
 
 #include <nlohmann/json.hpp>

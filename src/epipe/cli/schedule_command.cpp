@@ -1,5 +1,6 @@
 // epipe schedule: who runs which micro-batch when, as a grid or CSV, and what it costs
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "epipe/cli/command.h"
 #include "epipe/schedule/generate.h"

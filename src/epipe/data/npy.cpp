@@ -1,6 +1,7 @@
 #include "epipe/data/npy.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cctype>

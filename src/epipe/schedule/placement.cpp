@@ -1,6 +1,7 @@
 #include "epipe/schedule/placement.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <charconv>

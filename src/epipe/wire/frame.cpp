@@ -1,6 +1,7 @@
 #include "epipe/wire/frame.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <array>
