@@ -22,8 +22,10 @@ test: build      ## build everything and run every test
 demo: build      ## every codec on generated tensors: bits, error, speed
 	@build/epipe bench codec --quick
 
-bench: build     ## the full codec benchmark, with its baselines
+bench: build     ## codecs against memcpy and LibTorch operators, then the kernels by themselves
 	@build/epipe bench codec
+	@cmake --build --preset release -j $(JOBS) --target kernels_bench
+	@build/bench/kernels_bench
 
 check: build     ## format, layers, warnings as errors, clang-tidy, sanitizers, tests
 	@tools/setup.sh packages-check.txt

@@ -16,6 +16,8 @@ FrameHeader sample_header() {
   header.step = 7;
   header.micro_batch = 1;
   header.cut = 2;
+  header.part = 1;
+  header.parts = 3;
   header.direction = Direction::kBackward;
   return header;
 }
@@ -53,6 +55,8 @@ TEST(Frame, GivesBackWhatWasWritten) {
   EXPECT_EQ(header.step, 7U);
   EXPECT_EQ(header.micro_batch, 1U);
   EXPECT_EQ(header.cut, 2U);
+  EXPECT_EQ(header.part, 1U);
+  EXPECT_EQ(header.parts, 3U);
   EXPECT_EQ(header.direction, Direction::kBackward);
   EXPECT_FALSE(header.non_finite);
   EXPECT_EQ(payload.size(), 24U);
@@ -109,7 +113,9 @@ TEST(Frame, NamesEachMistakeInAForgedHeader) {
   EXPECT_EQ(error_of(with(40, std::uint8_t{9})), ErrorCode::kBadHeader) << "dims";
   EXPECT_EQ(error_of(with(40, std::uint8_t{3})), ErrorCode::kBadHeader) << "dims do not fit the header";
   EXPECT_EQ(error_of(with(41, std::uint8_t{0})), ErrorCode::kBadHeader) << "empty spec";
-  EXPECT_EQ(error_of(with(42, std::uint8_t{1})), ErrorCode::kBadHeader) << "reserved byte";
+  EXPECT_EQ(error_of(with(42, std::uint8_t{3})), ErrorCode::kBadHeader) << "part 3 of 3";
+  EXPECT_EQ(error_of(with(43, std::uint8_t{0})), ErrorCode::kBadHeader) << "no parts";
+  EXPECT_EQ(error_of(with(44, std::uint8_t{1})), ErrorCode::kBadHeader) << "reserved byte";
   EXPECT_EQ(error_of(with(48, ~std::uint64_t{0})), ErrorCode::kTooLarge) << "dim";
   EXPECT_EQ(error_of(with(69, std::uint8_t{1})), ErrorCode::kBadHeader) << "padding";
 }
@@ -191,7 +197,7 @@ TEST(FrameGolden, HasTheDocumentedBytes) {
             "0000"
             "0800000000000000"
             "40000000"
-            "97cd3a50"
+            "00a70158"
             "0700000000000000"
             "01000000"
             "0200"
@@ -199,7 +205,9 @@ TEST(FrameGolden, HasTheDocumentedBytes) {
             "00"
             "01"
             "04"
-            "000000000000"
+            "01"
+            "03"
+            "00000000"
             "0200000000000000"
             "6e6f6e65"
             "00000000"

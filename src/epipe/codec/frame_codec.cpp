@@ -14,6 +14,8 @@ Result<void> encode_frame(Codec& codec, const torch::Tensor& x, const FrameTag& 
   header.step = tag.step;
   header.micro_batch = tag.micro_batch;
   header.cut = tag.cut;
+  header.part = tag.part;
+  header.parts = tag.parts;
   header.direction = tag.direction;
   if (header.tensor.dims.size() > wire::kMaxDims) {
     return Error{ErrorCode::kOutOfRange, fmt::format("a frame holds at most {} dims, got {}", wire::kMaxDims, header.tensor.dims.size())};

@@ -11,6 +11,8 @@ struct FrameTag {
   std::uint64_t step = 0;
   std::uint32_t micro_batch = 0;
   std::uint16_t cut = 0;
+  std::uint8_t part = 0;  // tensor `part` of the `parts` that cross the cut together
+  std::uint8_t parts = 1;
   wire::Direction direction = wire::Direction::kForward;
 };
 

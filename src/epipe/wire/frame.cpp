@@ -29,7 +29,9 @@ constexpr std::size_t kAtDirection = 38;
 constexpr std::size_t kAtDtype = 39;
 constexpr std::size_t kAtDimCount = 40;
 constexpr std::size_t kAtSpecBytes = 41;
-constexpr std::size_t kAtReserved = 42;
+constexpr std::size_t kAtPart = 42;
+constexpr std::size_t kAtParts = 43;
+constexpr std::size_t kAtReserved = 44;
 
 constexpr std::size_t padded_header_bytes(std::size_t dim_count, std::size_t spec_bytes) {
   return (kFixedBytes + 8 * dim_count + spec_bytes + 7) / 8 * 8;
@@ -92,6 +94,9 @@ Result<FrameHeader> read_fields(ByteView header, const Limits& limits) {
   if (const auto dtype = load<std::uint8_t>(header, kAtDtype); dtype != kDtypeFloat32) {
     return bad(fmt::format("dtype must be 0 (float32), got {}", dtype));
   }
+  const auto part = load<std::uint8_t>(header, kAtPart);
+  const auto parts = load<std::uint8_t>(header, kAtParts);
+  if (part >= parts) return bad(fmt::format("part must be below parts, got {} of {}", part, parts));
   const std::size_t dim_count = load<std::uint8_t>(header, kAtDimCount);
   if (dim_count > kMaxDims) return bad(fmt::format("at most {} dims are allowed, got {}", kMaxDims, dim_count));
   const std::size_t spec_bytes = load<std::uint8_t>(header, kAtSpecBytes);
@@ -116,6 +121,8 @@ Result<FrameHeader> read_fields(ByteView header, const Limits& limits) {
   fields.step = load<std::uint64_t>(header, kAtStep);
   fields.micro_batch = load<std::uint32_t>(header, kAtMicroBatch);
   fields.cut = load<std::uint16_t>(header, kAtCut);
+  fields.part = part;
+  fields.parts = parts;
   fields.direction = static_cast<Direction>(direction);
   fields.non_finite = (flags & kFlagNonFinite) != 0;
   return fields;
@@ -127,6 +134,7 @@ std::string to_string(const TensorSpec& spec) { return fmt::format("[{}]", fmt::
 
 FrameWriter::FrameWriter(const FrameHeader& header, Bytes& out) : out_(out), start_(out.size()) {
   const auto& dims = header.tensor.dims;
+  if (header.part >= header.parts) throw std::invalid_argument(fmt::format("part {} of {} does not exist", header.part, header.parts));
   if (dims.size() > kMaxDims || header.codec.empty() || header.codec.size() > kMaxSpecBytes) {
     throw std::invalid_argument(fmt::format("a frame takes at most {} dims and a spec of 1 to {} bytes, got {} dims and \"{}\"", kMaxDims,
                                             kMaxSpecBytes, dims.size(), header.codec));
@@ -144,6 +152,8 @@ FrameWriter::FrameWriter(const FrameHeader& header, Bytes& out) : out_(out), sta
   store(h, kAtDirection, static_cast<std::uint8_t>(header.direction));
   store(h, kAtDtype, kDtypeFloat32);
   store(h, kAtDimCount, static_cast<std::uint8_t>(dims.size()));
+  store(h, kAtPart, header.part);
+  store(h, kAtParts, header.parts);
   store(h, kAtSpecBytes, static_cast<std::uint8_t>(header.codec.size()));
   for (std::size_t i = 0; i < dims.size(); ++i) store(h, kFixedBytes + 8 * i, dims[i]);
   std::memcpy(h.data() + kFixedBytes + 8 * dims.size(), header.codec.data(), header.codec.size());

@@ -12,7 +12,7 @@
 // One tensor on the wire. docs/wire_format.md is the normative byte table; every number is little-endian.
 //
 //   0 magic "EPFR" | 4 version u16 | 6 flags u16 | 8 payload_bytes u64 | 16 header_bytes u32 | 20 crc32c u32
-//  24 step u64 | 32 micro_batch u32 | 36 cut u16 | 38 direction u8 | 39 dtype u8 | 40 ndim u8 | 41 spec_bytes u8 | 42 zero
+//  24 step u64 | 32 micro_batch u32 | 36 cut u16 | 38 direction u8 | 39 dtype u8 | 40 ndim u8 | 41 spec_bytes u8 | 42 part u8 | 43 parts u8 | 44 zero
 //  48 dims u64 x ndim | codec spec, ASCII | zeros up to a multiple of 8 | payload
 namespace epipe::wire {
 
@@ -30,6 +30,8 @@ struct FrameHeader {
   std::uint64_t step = 0;
   std::uint32_t micro_batch = 0;
   std::uint16_t cut = 0;
+  std::uint8_t part = 0;  // a cut may carry several tensors per micro-batch; this is tensor `part` of `parts`
+  std::uint8_t parts = 1;
   Direction direction = Direction::kForward;
   bool non_finite = false;  // the tensor held NaN or Inf: no payload, and every worker skips the step
 };
