@@ -1,0 +1,64 @@
+#pragma once
+
+#include <condition_variable>
+#include <cstddef>
+#include <deque>
+#include <exception>
+#include <mutex>
+#include <utility>
+
+namespace epipe {
+
+// Thrown to a thread that waits on a queue which was closed: the run is over, because it ended or because another thread failed.
+class Closed : public std::exception {
+ public:
+  const char* what() const noexcept override { return "the queue was closed"; }
+};
+
+// Hands values from threads to threads, at most `capacity` at a time. close() wakes everybody; nobody waits after that.
+template <typename T>
+class Queue {
+ public:
+  explicit Queue(std::size_t capacity) : capacity_(capacity) {}
+
+  // Waits for room. Throws Closed.
+  void push(T value) {
+    std::unique_lock lock(mutex_);
+    room_.wait(lock, [this] { return closed_ || values_.size() < capacity_; });
+    if (closed_) throw Closed();
+    values_.push_back(std::move(value));
+    lock.unlock();
+    filled_.notify_one();
+  }
+
+  // Waits for a value. Throws Closed, also when values are left: a closed queue means that nobody wants them.
+  T pop() {
+    std::unique_lock lock(mutex_);
+    filled_.wait(lock, [this] { return closed_ || !values_.empty(); });
+    if (closed_) throw Closed();
+    T value = std::move(values_.front());
+    values_.pop_front();
+    lock.unlock();
+    room_.notify_one();
+    return value;
+  }
+
+  void close() {
+    {
+      const std::lock_guard lock(mutex_);
+      closed_ = true;
+    }
+    room_.notify_all();
+    filled_.notify_all();
+  }
+
+ private:
+  const std::size_t capacity_;
+  std::mutex mutex_;
+  std::condition_variable room_;
+  std::condition_variable filled_;
+  std::deque<T> values_;
+  bool closed_ = false;
+};
+
+}  // namespace epipe

@@ -1,0 +1,185 @@
+#include "epipe/boundary/boundary.h"
+
+#include <fmt/format.h>
+
+#include <stdexcept>
+
+#include "epipe/base/clock.h"
+
+namespace epipe::boundary {
+namespace {
+
+constexpr std::size_t kMaxParts = 255;
+
+std::unique_ptr<codec::Codec> make_encoder(const std::string& spec) {
+  auto made = codec::make_codec(spec);
+  if (!made) throw std::invalid_argument(made.error().text());
+  return std::move(made).value();
+}
+
+// The loop of a boundary's thread: until the queues are closed or something fails.
+template <typename Work>
+void run_until_closed(const Work& work, const OnFailure& on_failure) {
+  try {
+    while (true) work();
+  } catch (const Closed&) {
+    // Somebody else ended the run and says why.
+  } catch (...) {
+    on_failure(std::current_exception());
+  }
+}
+
+}  // namespace
+
+std::string describe(const BoundaryConfig& config, std::uint64_t step, std::uint32_t micro_batch) {
+  return fmt::format("cut {} {}, step {}, micro-batch {}", config.cut,
+                     config.direction == wire::Direction::kForward ? "forward" : "backward", step, micro_batch);
+}
+
+Sender::Sender(BoundaryConfig config, transport::Link& link, OnFailure on_failure)
+    : config_(std::move(config)), link_(link), on_failure_(std::move(on_failure)), waiting_(config_.capacity) {
+  encoders_.push_back(make_encoder(config_.codec));  // a wrong spec fails here, not in the thread
+  config_.codec = encoders_[0]->spec();
+  thread_ = std::thread([this] { run(); });
+}
+
+Sender::~Sender() {
+  close();
+  thread_.join();
+}
+
+void Sender::close() {
+  waiting_.close();
+  link_.close();
+}
+
+void Sender::run() {
+  run_until_closed([this] { encode_and_send(waiting_.pop()); }, on_failure_);
+}
+
+codec::Codec& Sender::encoder(std::size_t part) {
+  while (encoders_.size() <= part) encoders_.push_back(make_encoder(config_.codec));
+  return *encoders_[part];
+}
+
+void Sender::encode_and_send(const Parcel& parcel) {
+  if (parcel.tensors.size() > kMaxParts) throw std::runtime_error(fmt::format("a cut carries at most {} tensors", kMaxParts));
+  for (std::size_t part = 0; part < parcel.tensors.size(); ++part) {
+    const torch::Tensor x = parcel.tensors[part].detach().to(torch::kCPU);
+    const codec::FrameTag tag{parcel.step,
+                              parcel.micro_batch,
+                              config_.cut,
+                              static_cast<std::uint8_t>(part),
+                              static_cast<std::uint8_t>(parcel.tensors.size()),
+                              config_.direction};
+    Bytes frame;
+    {
+      const std::lock_guard lock(mutex_);
+      const Stopwatch watch;
+      const auto result = codec::encode_frame(encoder(part), x, tag, {parcel.frozen}, nullptr, frame);
+      if (!result) {
+        throw std::runtime_error(fmt::format("{}: {}", describe(config_, parcel.step, parcel.micro_batch), result.error().text()));
+      }
+      traffic_.encode_seconds += watch.seconds();
+      traffic_.wire_bytes += frame.size();
+      traffic_.values += static_cast<std::uint64_t>(x.numel());
+      if (config_.measure_error) measure(x, frame);
+    }
+    link_.send(std::move(frame));
+  }
+}
+
+void Sender::measure(const torch::Tensor& x, const Bytes& frame) {
+  const auto decoded = codec::decode_frame(frame, config_.limits, {});
+  if (!decoded) throw std::runtime_error("a frame of our own does not decode: " + decoded.error().text());
+  const auto exact = x.to(torch::kFloat64);
+  traffic_.error_energy += (exact - decoded.value().to(torch::kFloat64)).square().sum().item<double>();
+  traffic_.signal_energy += exact.square().sum().item<double>();
+}
+
+Traffic Sender::take_traffic() {
+  const std::lock_guard lock(mutex_);
+  return std::exchange(traffic_, {});
+}
+
+std::vector<codec::State> Sender::state() const {
+  const std::lock_guard lock(mutex_);
+  std::vector<codec::State> states;
+  for (const auto& encoder : encoders_) states.push_back(encoder->state());
+  return states;
+}
+
+void Sender::set_state(const std::vector<codec::State>& states) {
+  const std::lock_guard lock(mutex_);
+  encoders_.clear();
+  for (std::size_t part = 0; part < states.size(); ++part) encoder(part).set_state(states[part]);
+}
+
+Receiver::Receiver(BoundaryConfig config, transport::Link& link, OnFailure on_failure)
+    : config_(std::move(config)), link_(link), on_failure_(std::move(on_failure)), arrived_(config_.capacity) {
+  config_.codec = make_encoder(config_.codec)->spec();  // frames name their codec in this form
+  thread_ = std::thread([this] { run(); });
+}
+
+Receiver::~Receiver() {
+  close();
+  thread_.join();
+}
+
+void Receiver::close() {
+  arrived_.close();
+  link_.close();
+}
+
+void Receiver::run() {
+  run_until_closed([this] { arrived_.push(recv_parcel()); }, on_failure_);
+}
+
+// All frames of one micro-batch. Which micro-batch it should be is for recv() to say; that they belong together is checked here.
+Parcel Receiver::recv_parcel() {
+  Parcel parcel;
+  std::size_t parts = 1;
+  for (std::size_t part = 0; part < parts; ++part) {
+    const Bytes bytes = link_.recv();
+    const Stopwatch watch;
+    const auto frame = wire::read_frame(bytes, config_.limits);
+    if (!frame) throw std::runtime_error(fmt::format("cut {}: {}", config_.cut, frame.error().text()));
+    const auto& header = frame.value().header;
+    if (part == 0) {
+      parcel.step = header.step;
+      parcel.micro_batch = header.micro_batch;
+      parts = header.parts;
+    }
+    const bool fits = header.cut == config_.cut && header.direction == config_.direction && header.step == parcel.step &&
+                      header.micro_batch == parcel.micro_batch && header.part == part && header.parts == parts &&
+                      header.codec == config_.codec;
+    if (!fits) {
+      throw std::runtime_error(
+          fmt::format("{}: expected tensor {} of {} by {}, got tensor {} of {} by {} for cut {}, step {}, micro-batch {}",
+                      describe(config_, parcel.step, parcel.micro_batch), part, parts, config_.codec, header.part, header.parts,
+                      header.codec, header.cut, header.step, header.micro_batch));
+    }
+    auto x = codec::decode_payload(frame.value(), {});
+    if (!x) throw std::runtime_error(fmt::format("{}: {}", describe(config_, parcel.step, parcel.micro_batch), x.error().text()));
+    parcel.tensors.push_back(std::move(x).value());
+    const std::lock_guard lock(mutex_);
+    traffic_.decode_seconds += watch.seconds();
+  }
+  return parcel;
+}
+
+std::vector<torch::Tensor> Receiver::recv(std::uint64_t step, std::uint32_t micro_batch) {
+  Parcel parcel = arrived_.pop();
+  if (parcel.step != step || parcel.micro_batch != micro_batch) {
+    throw std::runtime_error(
+        fmt::format("expected {}, got step {}, micro-batch {}", describe(config_, step, micro_batch), parcel.step, parcel.micro_batch));
+  }
+  return std::move(parcel.tensors);
+}
+
+Traffic Receiver::take_traffic() {
+  const std::lock_guard lock(mutex_);
+  return std::exchange(traffic_, {});
+}
+
+}  // namespace epipe::boundary

@@ -1,0 +1,103 @@
+#pragma once
+
+#include <torch/types.h>
+
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "epipe/base/queue.h"
+#include "epipe/boundary/traffic.h"
+#include "epipe/codec/frame_codec.h"
+#include "epipe/transport/link.h"
+
+// One direction of one cut: tensors -> codec -> frames -> link on one side, and back up on the other. Each side has a thread
+// of its own, so that a worker computes while its tensors are encoded, sent, received and decoded.
+namespace epipe::boundary {
+
+// All tensors of one micro-batch that cross together.
+struct Parcel {
+  std::uint64_t step = 0;
+  std::uint32_t micro_batch = 0;
+  bool frozen = false;  // validation: the encoder's state stays as it is
+  std::vector<torch::Tensor> tensors;
+};
+
+struct BoundaryConfig {
+  std::string codec = "none";  // a spec that make_codec accepts
+  std::uint16_t cut = 0;
+  wire::Direction direction = wire::Direction::kForward;
+  std::size_t capacity = 1;    // parcels that may wait on each side
+  bool measure_error = false;  // decode what was encoded and compare, for the metrics
+  wire::Limits limits{};
+};
+
+// Called from a boundary's thread when it fails, at most once: stop everything, this was the reason.
+using OnFailure = std::function<void(std::exception_ptr)>;
+
+// "cut 1 forward, step 3, micro-batch 0"
+std::string describe(const BoundaryConfig& config, std::uint64_t step, std::uint32_t micro_batch);
+
+class Sender {
+ public:
+  // The link outlives the sender.
+  Sender(BoundaryConfig config, transport::Link& link, OnFailure on_failure);
+  ~Sender();
+  Sender(const Sender&) = delete;
+  Sender& operator=(const Sender&) = delete;
+
+  // Hands the tensors over; they must not change afterwards. Waits while `capacity` parcels wait. Throws Closed.
+  void send(Parcel parcel) { waiting_.push(std::move(parcel)); }
+  // Counts since the last call.
+  Traffic take_traffic();
+  // The state of the encoders, one per tensor of a parcel; only between steps.
+  std::vector<codec::State> state() const;
+  void set_state(const std::vector<codec::State>& states);
+  void close();
+
+ private:
+  void run();
+  void encode_and_send(const Parcel& parcel);
+  void measure(const torch::Tensor& x, const Bytes& frame);
+  codec::Codec& encoder(std::size_t part);
+
+  BoundaryConfig config_;
+  transport::Link& link_;
+  OnFailure on_failure_;
+  Queue<Parcel> waiting_;
+  mutable std::mutex mutex_;  // guards what follows
+  std::vector<std::unique_ptr<codec::Codec>> encoders_;
+  Traffic traffic_;
+  std::thread thread_;  // last: it uses all of the above
+};
+
+class Receiver {
+ public:
+  Receiver(BoundaryConfig config, transport::Link& link, OnFailure on_failure);
+  ~Receiver();
+  Receiver(const Receiver&) = delete;
+  Receiver& operator=(const Receiver&) = delete;
+
+  // The tensors of this micro-batch, which must be the next to arrive. Waits for them. Throws Closed, or std::runtime_error when
+  // something else arrives.
+  std::vector<torch::Tensor> recv(std::uint64_t step, std::uint32_t micro_batch);
+  Traffic take_traffic();
+  void close();
+
+ private:
+  void run();
+  Parcel recv_parcel();
+
+  BoundaryConfig config_;
+  transport::Link& link_;
+  OnFailure on_failure_;
+  Queue<Parcel> arrived_;
+  std::mutex mutex_;  // guards traffic_
+  Traffic traffic_;
+  std::thread thread_;
+};
+
+}  // namespace epipe::boundary

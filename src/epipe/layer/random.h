@@ -1,0 +1,27 @@
+#pragma once
+
+#include <torch/types.h>
+
+#include <cstdint>
+#include <string_view>
+
+#include "epipe/layer/layer.h"
+
+// Random numbers that depend on names and numbers alone, so that every placement and every replay draws the same.
+namespace epipe::layer {
+
+// A 64-bit key of a seed and a name (FNV-1a, then mixed).
+std::uint64_t key_of(std::uint64_t seed, std::string_view name);
+// Mixes another number into a key.
+std::uint64_t mix(std::uint64_t key, std::uint64_t number);
+
+// 0 with probability p, 1 / (1 - p) otherwise, for a tensor whose first dim is the samples of `at`: element e of sample s depends on
+// (seed, epoch, step, id of s, name, e) only.
+torch::Tensor dropout_mask(torch::IntArrayRef shape, double p, const ForwardContext& at, std::string_view name);
+
+// Uniform values in [-bound, bound), by the key.
+void fill_uniform(torch::Tensor& x, double bound, std::uint64_t key);
+// Normal values of mean 0, by the key.
+void fill_normal(torch::Tensor& x, double deviation, std::uint64_t key);
+
+}  // namespace epipe::layer

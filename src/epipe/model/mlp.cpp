@@ -1,0 +1,45 @@
+// mlp: four fully connected layers with ReLU between them.
+#include <fmt/format.h>
+
+#include "epipe/layer/modules.h"
+#include "epipe/model/zoo.h"
+
+namespace epipe::model {
+namespace {
+
+constexpr std::int64_t kHidden = 128;
+constexpr int kLayers = 4;
+
+// [B, ...] -> [B, out]
+class MlpLayer final : public layer::Layer {
+ public:
+  MlpLayer(const std::string& name, std::int64_t in, std::int64_t out, bool relu)
+      : Layer(name), linear_(register_module("linear", std::make_shared<layer::Linear>(in, out))), relu_(relu) {}
+
+  layer::Tensors forward(const layer::Tensors& in, const layer::ForwardContext&) override {
+    const auto y = linear_->forward(in[0].flatten(1));
+    return {relu_ ? torch::relu(y) : y};
+  }
+  double flops(const layer::Tensors& in, const layer::Tensors&) const override { return linear_->flops(in[0].size(0)); }
+
+ private:
+  std::shared_ptr<layer::Linear> linear_;  // shared with the module tree, which owns it
+  bool relu_;
+};
+
+}  // namespace
+
+Layers make_mlp(const data::DataSpec& data) {
+  TORCH_CHECK(data.kind == data::DataSpec::Kind::kImages, "mlp takes images or vectors, not text; use transformer");
+  std::int64_t in = 1;
+  for (const std::int64_t dim : data.shape) in *= dim;
+  Layers layers;
+  for (int i = 0; i < kLayers; ++i) {
+    const bool last = i + 1 == kLayers;
+    layers.push_back(std::make_shared<MlpLayer>(fmt::format("layers.{}", i), in, last ? data.classes : kHidden, !last));
+    in = kHidden;
+  }
+  return layers;
+}
+
+}  // namespace epipe::model

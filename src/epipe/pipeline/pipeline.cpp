@@ -1,0 +1,344 @@
+#include "epipe/pipeline/pipeline.h"
+
+#include <fmt/format.h>
+
+#include <map>
+#include <stdexcept>
+
+#include "epipe/base/clock.h"
+#include "epipe/pipeline/chunks.h"
+#include "epipe/pipeline/cut.h"
+#include "epipe/pipeline/failure.h"
+#include "epipe/pipeline/worker_thread.h"
+#include "epipe/schedule/validate.h"
+
+namespace epipe::pipeline {
+namespace {
+
+using schedule::Action;
+using schedule::Kind;
+using wire::Direction;
+
+// One call of train_step or evaluate, shared by the workers. Each micro-batch is written by the worker of the last stage only.
+struct Run {
+  const Batch& batch;
+  StepId id;
+  bool training;
+  std::vector<Chunk> chunks;
+  const schedule::Schedule& schedule;
+  std::vector<double> losses{};  // by micro-batch, summed over its samples
+  std::vector<double> correct{};
+  std::vector<Tensors> loss_gradients{};  // of the last stage's outputs, until its backward
+  std::vector<torch::Tensor> predictions{};
+};
+
+void keep_forwards(schedule::Schedule& schedule) {
+  for (auto& actions : schedule.per_worker) std::erase_if(actions, [](const Action& a) { return a.kind == Kind::kBackward; });
+}
+
+// Cuts that do not fit the layers, a placement that does not fit the cuts: said before any thread starts.
+PipelineConfig checked(PipelineConfig config, std::size_t layers) {
+  std::size_t previous = 0;
+  for (const std::size_t cut : config.cuts) {
+    if (cut <= previous || cut >= layers) {
+      throw std::invalid_argument(fmt::format("cuts must ascend from 1 to {}, the last of {} layers, got {}", layers - 1, layers, cut));
+    }
+    previous = cut;
+  }
+  const std::size_t stages = config.cuts.size() + 1;
+  if (config.placement.worker_of.empty()) {
+    for (std::size_t j = 0; j < stages; ++j) config.placement.worker_of.push_back(static_cast<int>(j));
+  }
+  if (config.placement.worker_of.size() != stages) {
+    throw std::invalid_argument(fmt::format("{} cuts make {} stages, but the placement {} names {}", config.cuts.size(), stages,
+                                            schedule::to_string(config.placement), config.placement.worker_of.size()));
+  }
+  if (const auto ok = schedule::check(config.placement); !ok) throw std::invalid_argument(ok.error().message);
+  if (config.codecs.empty()) config.codecs.resize(config.cuts.size());
+  if (config.codecs.size() != config.cuts.size()) throw std::invalid_argument("expected codecs for each cut");
+  const auto workers = static_cast<std::size_t>(config.placement.workers());
+  if (config.devices.empty()) config.devices.assign(workers, torch::Device(torch::kCPU));
+  if (config.devices.size() != workers) {
+    throw std::invalid_argument(fmt::format("expected one device for each of {} workers, got {}", workers, config.devices.size()));
+  }
+  return config;
+}
+
+}  // namespace
+
+class Pipeline::Impl {
+ public:
+  Impl(std::vector<std::shared_ptr<Layer>> layers, PipelineConfig config, Loss loss);
+  ~Impl() { close(); }
+  Impl(const Impl&) = delete;
+  Impl& operator=(const Impl&) = delete;
+
+  StepResult run(const Batch& batch, StepId id, bool training);
+  void on_workers(const std::function<void(int, const std::vector<Stage*>&)>& work);
+
+  std::vector<Stage>& stages() { return stages_; }
+  std::vector<std::unique_ptr<Cut>>& cuts() { return cuts_; }
+  int workers() const { return config_.placement.workers(); }
+
+ private:
+  void close() {
+    for (const auto& cut : cuts_) cut->close();
+  }
+  const schedule::Schedule& schedule_for(int chunks, bool training);
+  void run_worker(std::size_t worker, Run& run);
+  void run_forward(const Action& action, Run& run, WorkerTimes& times);
+  void run_backward(const Action& action, Run& run, WorkerTimes& times);
+  void finish_forward(int i, const Tensors& outputs, Run& run);
+  ForwardContext context(const Batch& micro_batch, const Run& run) const;
+  StepResult collect(const Run& run);
+  bool is_last(int stage) const { return static_cast<std::size_t>(stage) + 1 == stages_.size(); }
+  Stage& stage(int j) { return stages_[static_cast<std::size_t>(j)]; }
+  Cut& cut(int j) { return *cuts_[static_cast<std::size_t>(j)]; }
+
+  PipelineConfig config_;
+  Loss loss_;
+  std::vector<Stage> stages_;
+  Failure failure_;
+  std::vector<std::unique_ptr<Cut>> cuts_;
+  std::map<std::pair<int, bool>, schedule::Schedule> schedules_;  // by chunks and training
+  std::vector<WorkerTimes> times_;
+  std::vector<std::unique_ptr<WorkerThread>> threads_;  // last: they use all of the above
+};
+
+Pipeline::Impl::Impl(std::vector<std::shared_ptr<Layer>> layers, PipelineConfig config, Loss loss)
+    : config_(checked(std::move(config), layers.size())), loss_(std::move(loss)), failure_([this] { close(); }) {
+  std::size_t begin = 0;
+  for (std::size_t j = 0; j <= config_.cuts.size(); ++j) {
+    const std::size_t end = j < config_.cuts.size() ? config_.cuts[j] : layers.size();
+    const auto first = layers.begin() + static_cast<std::ptrdiff_t>(begin);
+    const auto device = config_.devices[static_cast<std::size_t>(config_.placement.worker_of[j])];
+    stages_.emplace_back(std::vector<std::shared_ptr<Layer>>(first, first + static_cast<std::ptrdiff_t>(end - begin)), device,
+                         config_.recompute);
+    begin = end;
+  }
+  for (std::size_t j = 0; j < config_.cuts.size(); ++j) {
+    if (!config_.placement.crosses(static_cast<int>(j))) {
+      cuts_.push_back(Cut::within_worker());
+      continue;
+    }
+    Cut::Config cut;
+    cut.forward = config_.codecs[j].forward;
+    cut.backward = config_.codecs[j].backward;
+    cut.index = static_cast<std::uint16_t>(j);
+    cut.capacity = static_cast<std::size_t>(schedule::queue_capacity(config_.policy));
+    cut.measure_error = config_.measure_error;
+    cuts_.push_back(Cut::between_threads(cut, [this](std::exception_ptr error) { failure_.report(std::move(error)); }));
+  }
+  times_.resize(static_cast<std::size_t>(workers()));
+  for (int w = 0; w < workers(); ++w) threads_.push_back(std::make_unique<WorkerThread>(config_.threads));
+}
+
+const schedule::Schedule& Pipeline::Impl::schedule_for(int chunks, bool training) {
+  const auto found = schedules_.find({chunks, training});
+  if (found != schedules_.end()) return found->second;
+  // Evaluation runs the forwards of gpipe; nothing is kept for a backward, so nothing limits how far it runs ahead.
+  const auto policy = training ? config_.policy : schedule::Policy::kGpipe;
+  auto made = schedule::generate(policy, config_.placement, chunks);
+  if (!made) throw std::invalid_argument(made.error().message);
+  if (const auto valid = schedule::validate(made.value(), schedule::queue_capacity(policy)); !valid)
+    throw std::logic_error(valid.error().message);
+  if (!training) keep_forwards(made.value());
+  return schedules_.emplace(std::pair{chunks, training}, std::move(made).value()).first->second;
+}
+
+StepResult Pipeline::Impl::run(const Batch& batch, StepId id, bool training) {
+  failure_.rethrow_if_any();
+  auto chunks = split(batch.size(), config_.chunks);
+  Run run{batch, id, training, std::move(chunks), schedule_for(config_.chunks, training)};
+  const auto m = static_cast<std::size_t>(config_.chunks);
+  run.losses.resize(m);
+  run.correct.resize(m);
+  run.loss_gradients.resize(m);
+  run.predictions.resize(m);
+  for (std::size_t w = 0; w < threads_.size(); ++w) threads_[w]->start([this, w, &run] { run_worker(w, run); });
+  for (const auto& thread : threads_) thread->wait();
+  failure_.rethrow_if_any();
+  return collect(run);
+}
+
+// The program of one worker. Its first error ends the run for everybody.
+void Pipeline::Impl::run_worker(std::size_t worker, Run& run) {
+  WorkerTimes& times = times_[worker];
+  times = {};
+  try {
+    for (std::size_t j = 0; j < stages_.size(); ++j) {
+      if (run.training && config_.placement.worker_of[j] == static_cast<int>(worker)) stages_[j].reset();
+    }
+    for (const Action& action : run.schedule.per_worker[worker]) {
+      if (action.kind == Kind::kForward) {
+        run_forward(action, run, times);
+      } else {
+        run_backward(action, run, times);
+      }
+    }
+  } catch (const Closed&) {
+    // Another thread failed and said why.
+  } catch (...) {
+    failure_.report(std::current_exception());
+  }
+}
+
+ForwardContext Pipeline::Impl::context(const Batch& micro_batch, const Run& run) const {
+  ForwardContext at;
+  at.seed = config_.seed;
+  at.epoch = run.id.epoch;
+  at.step = run.id.step;
+  at.samples = micro_batch.samples;
+  at.side = micro_batch.side;
+  at.training = run.training;
+  return at;
+}
+
+void Pipeline::Impl::run_forward(const Action& action, Run& run, WorkerTimes& times) {
+  const auto [kind, i, j] = action;
+  const Batch micro_batch = slice(run.batch, run.chunks[static_cast<std::size_t>(i)]);
+  const ForwardContext at = context(micro_batch, run);
+  const Stopwatch waiting;
+  const Tensors inputs = j == 0 ? micro_batch.inputs : cut(j - 1).recv(Direction::kForward, run.id.step, static_cast<std::uint32_t>(i));
+  times.wait += waiting.seconds();
+
+  const Stopwatch computing;
+  Tensors outputs = run.training ? stage(j).forward(i, inputs, j > 0, at) : stage(j).evaluate(inputs, at);
+  if (is_last(j)) finish_forward(i, outputs, run);
+  times.forward += computing.seconds();
+
+  const Stopwatch handing;
+  if (!is_last(j)) {
+    cut(j).send(Direction::kForward, {run.id.step, static_cast<std::uint32_t>(i), !run.training, std::move(outputs)});
+  }
+  times.wait += handing.seconds();
+}
+
+// The loss of micro-batch i, and where training its gradient: the backward of the last stage starts from there. The loss is the mean over
+// the batch, so each micro-batch contributes its sum divided by the samples of the whole batch.
+void Pipeline::Impl::finish_forward(int i, const Tensors& outputs, Run& run) {
+  const auto index = static_cast<std::size_t>(i);
+  const torch::Tensor targets = slice(run.batch, run.chunks[index]).targets;
+  Tensors leaves;
+  for (const auto& output : outputs) leaves.push_back(output.detach().requires_grad_(run.training && output.is_floating_point()));
+  const torch::AutoGradMode grad(run.training);
+  const LossResult result = loss_(leaves, targets.defined() ? targets.to(leaves[0].device()) : targets);
+  run.losses[index] = result.sum.item<double>();
+  run.correct[index] = result.correct;
+  run.predictions[index] = result.predictions;
+  if (!run.training) return;
+  (result.sum / static_cast<double>(run.batch.size())).backward();
+  for (const auto& leaf : leaves) run.loss_gradients[index].push_back(leaf.grad());
+}
+
+void Pipeline::Impl::run_backward(const Action& action, Run& run, WorkerTimes& times) {
+  const auto [kind, i, j] = action;
+  const Stopwatch waiting;
+  const Tensors gradients = is_last(j) ? std::move(run.loss_gradients[static_cast<std::size_t>(i)])
+                                       : cut(j).recv(Direction::kBackward, run.id.step, static_cast<std::uint32_t>(i));
+  times.wait += waiting.seconds();
+
+  const Stopwatch computing;
+  Tensors input_gradients = stage(j).backward(i, gradients);
+  times.backward += computing.seconds();
+
+  const Stopwatch handing;
+  if (j > 0) cut(j - 1).send(Direction::kBackward, {run.id.step, static_cast<std::uint32_t>(i), false, std::move(input_gradients)});
+  times.wait += handing.seconds();
+}
+
+StepResult Pipeline::Impl::collect(const Run& run) {
+  StepResult result;
+  result.samples = run.batch.size();
+  for (const double loss : run.losses) result.loss += loss;
+  result.loss /= static_cast<double>(result.samples);
+  for (const double correct : run.correct) result.correct += correct;
+  for (const auto& cut : cuts_) {
+    result.forward.push_back(cut->take_traffic(Direction::kForward));
+    result.backward.push_back(cut->take_traffic(Direction::kBackward));
+  }
+  for (const Stage& stage : stages_) result.peak_live.push_back(stage.peak_live());
+  result.workers = times_;
+  if (!run.training && run.predictions[0].defined()) result.predictions = torch::cat(run.predictions);
+  return result;
+}
+
+void Pipeline::Impl::on_workers(const std::function<void(int, const std::vector<Stage*>&)>& work) {
+  for (std::size_t w = 0; w < threads_.size(); ++w) {
+    threads_[w]->start([this, w, &work] {
+      std::vector<Stage*> own;
+      for (std::size_t j = 0; j < stages_.size(); ++j) {
+        if (config_.placement.worker_of[j] == static_cast<int>(w)) own.push_back(&stages_[j]);
+      }
+      try {
+        work(static_cast<int>(w), own);
+      } catch (...) {
+        failure_.report(std::current_exception());
+      }
+    });
+  }
+  for (const auto& thread : threads_) thread->wait();
+  failure_.rethrow_if_any();
+}
+
+Pipeline::Pipeline(std::vector<std::shared_ptr<Layer>> layers, PipelineConfig config, Loss loss)
+    : impl_(std::make_unique<Impl>(std::move(layers), std::move(config), std::move(loss))) {}
+Pipeline::~Pipeline() = default;
+
+StepResult Pipeline::train_step(const Batch& batch, StepId id) { return impl_->run(batch, id, true); }
+StepResult Pipeline::evaluate(const Batch& batch, StepId id) { return impl_->run(batch, id, false); }
+void Pipeline::on_workers(const std::function<void(int, const std::vector<Stage*>&)>& work) { impl_->on_workers(work); }
+int Pipeline::stages() const { return static_cast<int>(impl_->stages().size()); }
+int Pipeline::workers() const { return impl_->workers(); }
+
+void Pipeline::commit_batch() {
+  for (const Stage& stage : impl_->stages()) {
+    for (const auto& layer : stage.layers()) layer->commit_batch();
+  }
+}
+
+void Pipeline::discard_batch() {
+  for (const Stage& stage : impl_->stages()) {
+    for (const auto& layer : stage.layers()) layer->discard_batch();
+  }
+}
+
+codec::State Pipeline::encoder_state() const {
+  codec::State all;
+  for (std::size_t j = 0; j < impl_->cuts().size(); ++j) {
+    for (const auto direction : {Direction::kForward, Direction::kBackward}) {
+      const boundary::Sender* const sender = impl_->cuts()[j]->sender(direction);
+      if (sender == nullptr) continue;
+      const auto states = sender->state();
+      for (std::size_t part = 0; part < states.size(); ++part) {
+        for (const auto& [name, tensor] : states[part])
+          all.emplace(fmt::format("{}/{}/{}/{}", j, static_cast<int>(direction), part, name), tensor);
+      }
+    }
+  }
+  return all;
+}
+
+void Pipeline::set_encoder_state(const codec::State& state) {
+  std::map<std::pair<std::size_t, Direction>, std::vector<codec::State>> by_way;
+  for (const auto& [key, tensor] : state) {
+    std::size_t j = 0;
+    int direction = 0;
+    std::size_t part = 0;
+    int length = 0;
+    if (std::sscanf(key.c_str(), "%zu/%d/%zu/%n", &j, &direction, &part, &length) != 3 || j >= impl_->cuts().size() || part > 255) {
+      throw std::invalid_argument(fmt::format("encoder state \"{}\" does not belong to this pipeline", key));
+    }
+    auto& states = by_way[{j, static_cast<Direction>(direction)}];
+    if (states.size() <= part) states.resize(part + 1);
+    states[part].emplace(key.substr(static_cast<std::size_t>(length)), tensor);
+  }
+  for (std::size_t j = 0; j < impl_->cuts().size(); ++j) {
+    for (const auto direction : {Direction::kForward, Direction::kBackward}) {
+      boundary::Sender* const sender = impl_->cuts()[j]->sender(direction);
+      if (sender != nullptr) sender->set_state(by_way[{j, direction}]);
+    }
+  }
+}
+
+}  // namespace epipe::pipeline

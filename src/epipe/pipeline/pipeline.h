@@ -1,0 +1,101 @@
+#pragma once
+
+#include <torch/types.h>
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "epipe/boundary/traffic.h"
+#include "epipe/codec/codec.h"
+#include "epipe/layer/batch.h"
+#include "epipe/pipeline/stage.h"
+#include "epipe/schedule/generate.h"
+
+namespace epipe::pipeline {
+
+using layer::Batch;
+
+// The codecs of one cut.
+struct CutCodecs {
+  std::string forward = "none";
+  std::string backward = "none";
+};
+
+struct PipelineConfig {
+  std::vector<std::size_t> cuts;  // layer index at which each stage but the first begins, ascending; none: one stage
+  schedule::Placement placement;  // the worker of each stage; empty: stage j on worker j
+  schedule::Policy policy = schedule::Policy::kGpipe;
+  int chunks = 1;                      // micro-batches per batch
+  int threads = 1;                     // of each worker inside an operator
+  std::vector<torch::Device> devices;  // of each worker; empty: the CPU
+  std::vector<CutCodecs> codecs;       // by cut; empty: none everywhere. Cuts within one worker are handed over as they are
+  bool recompute = false;              // keep only the inputs of a stage between forward and backward
+  bool measure_error = false;          // compare what was encoded with what will be decoded, for the metrics
+  std::uint64_t seed = 0;
+};
+
+// Where a batch stands in the run.
+struct StepId {
+  std::uint64_t epoch = 0;
+  std::uint64_t step = 0;
+};
+
+// What a loss makes of the last layer's outputs for one micro-batch.
+struct LossResult {
+  torch::Tensor sum;            // over the samples; scalar, with its graph
+  double correct = 0;           // samples predicted right, or whatever the metric sums
+  torch::Tensor predictions{};  // kept by evaluate() when defined
+};
+using Loss = std::function<LossResult(const Tensors& outputs, const torch::Tensor& targets)>;
+
+struct WorkerTimes {
+  double forward = 0;
+  double backward = 0;
+  double wait = 0;  // for tensors of other workers
+};
+
+struct StepResult {
+  double loss = 0;  // the mean over the samples of the batch, for any chunking
+  double correct = 0;
+  std::int64_t samples = 0;
+  std::vector<boundary::Traffic> forward;   // by cut
+  std::vector<boundary::Traffic> backward;  // by cut
+  std::vector<WorkerTimes> workers;
+  std::vector<int> peak_live;   // by stage: micro-batches held at once
+  torch::Tensor predictions{};  // evaluate() only
+};
+
+// Trains a list of layers cut into stages, one thread per worker, in schedule order. With the codec none it computes what one stage
+// would, bit for bit. Not for several threads at once; a pipeline that threw is over.
+class Pipeline {
+ public:
+  Pipeline(std::vector<std::shared_ptr<Layer>> layers, PipelineConfig config, Loss loss);
+  ~Pipeline();
+  Pipeline(const Pipeline&) = delete;
+  Pipeline& operator=(const Pipeline&) = delete;
+
+  // Forward and backward of one batch. The gradients, of the mean loss, are left in the parameters; nothing else changes.
+  StepResult train_step(const Batch& batch, StepId id);
+  // Forward only, in evaluation mode, encoders frozen.
+  StepResult evaluate(const Batch& batch, StepId id);
+
+  // Calls work(worker, its stages) in every worker's thread, all at once, and waits; for optimizers and their like.
+  void on_workers(const std::function<void(int, const std::vector<Stage*>&)>& work);
+  // Ends the batch: statistics gathered by its micro-batches are taken over, or dropped.
+  void commit_batch();
+  void discard_batch();
+
+  int stages() const;
+  int workers() const;
+  // The state of all encoders, by "cut/direction/part/name"; between steps.
+  codec::State encoder_state() const;
+  void set_encoder_state(const codec::State& state);
+
+ private:
+  class Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace epipe::pipeline

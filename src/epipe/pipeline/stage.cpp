@@ -1,0 +1,83 @@
+#include "epipe/pipeline/stage.h"
+
+#include <torch/csrc/autograd/autograd.h>
+
+#include <algorithm>
+
+namespace epipe::pipeline {
+
+Stage::Stage(std::vector<std::shared_ptr<Layer>> layers, torch::Device device, bool recompute)
+    : layers_(std::move(layers)), device_(device), recompute_(recompute) {
+  for (const auto& layer : layers_) layer->to(device_);
+}
+
+void Stage::reset() {
+  live_.clear();
+  peak_live_ = 0;
+  for (const auto& layer : layers_) {
+    for (auto& parameter : layer->parameters()) parameter.mutable_grad() = torch::Tensor();
+  }
+}
+
+Tensors Stage::run_layers(Tensors x, const ForwardContext& at) {
+  for (const auto& layer : layers_) x = layer->forward(x, at);
+  return x;
+}
+
+Tensors Stage::forward(int i, const Tensors& inputs, bool from_peer, const ForwardContext& at) {
+  Live live;
+  live.at = at;
+  for (auto& side : live.at.side) side = side.to(device_);
+  for (const auto& input : inputs) {
+    auto leaf = input.detach().to(device_);
+    live.inputs.push_back(leaf.requires_grad_(from_peer && leaf.is_floating_point()));
+  }
+  Tensors detached;
+  if (recompute_) {
+    const torch::NoGradGuard no_grad;
+    detached = run_layers(live.inputs, live.at);
+    live.at.recompute = true;
+  } else {
+    live.outputs = run_layers(live.inputs, live.at);
+    for (const auto& output : live.outputs) detached.push_back(output.detach());
+  }
+  live_.insert_or_assign(i, std::move(live));
+  peak_live_ = std::max(peak_live_, this->live());
+  return detached;
+}
+
+Tensors Stage::evaluate(const Tensors& inputs, const ForwardContext& at) {
+  const torch::NoGradGuard no_grad;
+  ForwardContext here = at;
+  Tensors x;
+  for (auto& side : here.side) side = side.to(device_);
+  for (const auto& input : inputs) x.push_back(input.to(device_));
+  return run_layers(std::move(x), here);
+}
+
+Tensors Stage::backward(int i, const Tensors& gradients) {
+  const auto found = live_.find(i);
+  TORCH_CHECK(found != live_.end(), "backward of micro-batch ", i, " without its forward");
+  Live live = std::move(found->second);
+  live_.erase(found);
+  if (recompute_) live.outputs = run_layers(live.inputs, live.at);
+  TORCH_CHECK(gradients.size() == live.outputs.size(), "expected ", live.outputs.size(), " gradients, got ", gradients.size());
+
+  Tensors outputs;
+  Tensors seeds;
+  for (std::size_t k = 0; k < gradients.size(); ++k) {
+    if (!gradients[k].defined() || !live.outputs[k].requires_grad()) continue;
+    outputs.push_back(live.outputs[k]);
+    seeds.push_back(gradients[k].to(device_));
+  }
+  if (!outputs.empty()) torch::autograd::backward(outputs, seeds);
+
+  Tensors input_gradients;
+  for (const auto& input : live.inputs) {
+    const bool reached = input.grad().defined();
+    input_gradients.push_back(reached || !input.requires_grad() ? input.grad() : torch::zeros_like(input));
+  }
+  return input_gradients;
+}
+
+}  // namespace epipe::pipeline

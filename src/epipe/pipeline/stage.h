@@ -1,0 +1,57 @@
+#pragma once
+
+#include <torch/types.h>
+
+#include <map>
+#include <memory>
+#include <vector>
+
+#include "epipe/layer/layer.h"
+
+namespace epipe::pipeline {
+
+using layer::ForwardContext;
+using layer::Layer;
+using layer::Tensors;
+
+// Consecutive layers on one device, and the micro-batches that are between their forward and their backward. One thread uses it.
+class Stage {
+ public:
+  // The layers are shared with the model, which reads their weights between steps.
+  Stage(std::vector<std::shared_ptr<Layer>> layers, torch::Device device, bool recompute);
+
+  // Runs micro-batch i and keeps what its backward needs. `from_peer`: the inputs came through a cut and want a gradient.
+  // The outputs are detached: the graph ends at the stage.
+  Tensors forward(int i, const Tensors& inputs, bool from_peer, const ForwardContext& at);
+  // Runs micro-batch i without keeping anything.
+  Tensors evaluate(const Tensors& inputs, const ForwardContext& at);
+
+  // Adds the gradients of micro-batch i to the parameters; `gradients` are those of its outputs, undefined where nobody used one. Returns
+  // the gradients of its inputs.
+  Tensors backward(int i, const Tensors& gradients);
+
+  int live() const { return static_cast<int>(live_.size()); }
+  int peak_live() const { return peak_live_; }
+
+  // Before a step: no gradients, nothing live.
+  void reset();
+  const std::vector<std::shared_ptr<Layer>>& layers() const { return layers_; }
+  torch::Device device() const { return device_; }
+
+ private:
+  struct Live {
+    Tensors inputs;   // leaves
+    Tensors outputs;  // with their graph; empty until the backward recomputes them
+    ForwardContext at;
+  };
+
+  Tensors run_layers(Tensors x, const ForwardContext& at);
+
+  std::vector<std::shared_ptr<Layer>> layers_;
+  torch::Device device_;
+  bool recompute_;
+  std::map<int, Live> live_;  // by micro-batch
+  int peak_live_ = 0;
+};
+
+}  // namespace epipe::pipeline

@@ -1,0 +1,121 @@
+#include "epipe/boundary/boundary.h"
+
+#include <gtest/gtest.h>
+
+#include "epipe/base/clock.h"
+#include "epipe/transport/inproc/inproc.h"
+
+namespace epipe::boundary {
+namespace {
+
+class Ends {
+ public:
+  Ends(BoundaryConfig sender_config, BoundaryConfig receiver_config)
+      : link_(transport::make_inproc_link(2)),
+        sender_(std::move(sender_config), *link_, [this](std::exception_ptr e) { fail(std::move(e)); }),
+        receiver_(std::move(receiver_config), *link_, [this](std::exception_ptr e) { fail(std::move(e)); }) {}
+  explicit Ends(const BoundaryConfig& config) : Ends(config, config) {}
+
+  transport::Link& link() { return *link_; }
+  Sender& sender() { return sender_; }
+  Receiver& receiver() { return receiver_; }
+
+  std::string failure() {
+    const std::lock_guard lock(mutex_);
+    try {
+      if (failure_) std::rethrow_exception(failure_);
+    } catch (const std::exception& error) {
+      return error.what();
+    }
+    return "";
+  }
+
+ private:
+  void fail(std::exception_ptr error) {
+    {
+      const std::lock_guard lock(mutex_);
+      if (!failure_) failure_ = std::move(error);
+    }
+    sender_.close();
+    receiver_.close();
+  }
+
+  std::mutex mutex_;
+  std::exception_ptr failure_;
+  std::unique_ptr<transport::Link> link_;
+  Sender sender_;
+  Receiver receiver_;
+};
+
+TEST(Boundary, CarriesSeveralTensorsInOrder) {
+  BoundaryConfig config;
+  config.cut = 3;
+  Ends ends(config);
+  const auto a = torch::randn({2, 3});
+  const auto b = torch::randn({4});
+  for (std::uint32_t i = 0; i < 5; ++i) {
+    ends.sender().send({9, i, false, {a + static_cast<double>(i), b}});
+    const auto got = ends.receiver().recv(9, i);
+    ASSERT_EQ(got.size(), 2U);
+    EXPECT_TRUE(torch::equal(got[0], a + static_cast<double>(i)));
+    EXPECT_TRUE(torch::equal(got[1], b));
+  }
+}
+
+TEST(Boundary, KeepsOneEncoderPerTensor) {
+  BoundaryConfig config;
+  config.codec = "power:1";
+  Ends ends(config);
+  const auto a = torch::randn({2, 6, 8});
+  const auto b = torch::randn({3, 5, 9});
+  ends.sender().send({0, 0, false, {a, b}});
+  ends.receiver().recv(0, 0);
+  const auto states = ends.sender().state();
+  ASSERT_EQ(states.size(), 2U);
+  EXPECT_EQ(states[0].at("p").size(1), 8);
+  EXPECT_EQ(states[1].at("p").size(1), 9);
+}
+
+TEST(Boundary, SaysWhatItExpectedWhenTheOrderIsWrong) {
+  Ends ends(BoundaryConfig{});
+  ends.sender().send({4, 1, false, {torch::ones({2})}});
+  try {
+    ends.receiver().recv(4, 0);
+    FAIL();
+  } catch (const std::runtime_error& error) {
+    EXPECT_STREQ(error.what(), "expected cut 0 forward, step 4, micro-batch 0, got step 4, micro-batch 1");
+  }
+}
+
+TEST(Boundary, RefusesAPeerWithAnotherCodec) {
+  BoundaryConfig one;
+  one.codec = "uniform:8";
+  BoundaryConfig other;
+  other.codec = "uniform:4";
+  Ends ends(one, other);
+  ends.sender().send({0, 0, false, {torch::ones({2})}});
+  EXPECT_THROW(ends.receiver().recv(0, 0), Closed);
+  EXPECT_NE(ends.failure().find("by uniform:4, got tensor 0 of 1 by uniform:8"), std::string::npos) << ends.failure();
+}
+
+TEST(Boundary, ADamagedFrameEndsTheRunWithItsReason) {
+  Ends ends(BoundaryConfig{});
+  ends.link().send(Bytes(100, std::byte{7}));
+  EXPECT_THROW(ends.receiver().recv(0, 0), Closed);
+  EXPECT_NE(ends.failure().find("bad_magic"), std::string::npos) << ends.failure();
+}
+
+TEST(Boundary, ClosingWakesWhoeverWaits) {
+  Ends ends(BoundaryConfig{});
+  std::thread closer([&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    ends.receiver().close();
+  });
+  const Stopwatch watch;
+  EXPECT_THROW(ends.receiver().recv(0, 0), Closed);
+  EXPECT_LT(watch.seconds(), 1);
+  closer.join();
+}
+
+}  // namespace
+}  // namespace epipe::boundary

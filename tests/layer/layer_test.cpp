@@ -1,0 +1,162 @@
+#include <gtest/gtest.h>
+
+#include "epipe/layer/modules.h"
+#include "epipe/layer/random.h"
+#include "support/training.h"
+
+namespace epipe::layer {
+namespace {
+
+using namespace epipe::testing;
+
+TEST(DeferredBatchNorm, TakesTheStatisticsOfTheWholeBatchWhateverTheChunks) {
+  torch::manual_seed(1);
+  const auto x = torch::randn({12, 5, 6, 7}) * 3 + 2;
+  auto mean = torch::zeros({5});
+  auto variance = torch::ones({5});
+  torch::batch_norm(x, {}, {}, mean, variance, true, 0.1, 1e-5, false);
+  for (const int chunks : {1, 2, 5, 12}) {
+    DeferredBatchNorm norm(5);
+    for (const auto& part : x.tensor_split(chunks)) norm.forward(part, {});
+    EXPECT_TRUE(torch::equal(norm.running_mean, torch::zeros({5}))) << "nothing changes before the batch is complete";
+    norm.commit_batch();
+    EXPECT_TRUE(torch::allclose(norm.running_mean, mean, 1e-6, 1e-6)) << chunks;
+    EXPECT_TRUE(torch::allclose(norm.running_var, variance, 1e-6, 1e-6)) << chunks;
+    EXPECT_EQ(norm.num_batches_tracked.item<std::int64_t>(), 1);
+  }
+}
+
+TEST(DeferredBatchNorm, NormalizesLikePyTorch) {
+  torch::manual_seed(2);
+  const auto x = torch::randn({4, 3, 5, 5});
+  DeferredBatchNorm norm(3);
+  const auto expected = torch::batch_norm(x, norm.weight, norm.bias, {}, {}, true, 0.1, 1e-5, false);
+  EXPECT_TRUE(torch::equal(norm.forward(x, {}), expected));
+  norm.commit_batch();
+  ForwardContext evaluation;
+  evaluation.training = false;
+  const auto y = norm.forward(x, evaluation);
+  const auto by_hand = (x - norm.running_mean.view({1, 3, 1, 1})) / (norm.running_var.view({1, 3, 1, 1}) + 1e-5).sqrt();
+  EXPECT_TRUE(torch::allclose(y, by_hand, 1e-5, 1e-6));
+}
+
+TEST(DeferredBatchNorm, CountsAMicroBatchOnceUnderRecomputeAndNotWhenDiscarded) {
+  const auto x = torch::randn({4, 3, 5, 5});
+  DeferredBatchNorm once(3);
+  DeferredBatchNorm twice(3);
+  ForwardContext again;
+  again.recompute = true;
+  once.forward(x, {});
+  twice.forward(x, {});
+  twice.forward(x * 9, again);
+  once.commit_batch();
+  twice.commit_batch();
+  EXPECT_TRUE(torch::equal(once.running_mean, twice.running_mean));
+
+  const auto before = once.running_mean.clone();
+  once.forward(x, {});
+  once.discard_batch();
+  once.commit_batch();
+  EXPECT_TRUE(torch::equal(once.running_mean, before));
+}
+
+TEST(Dropout, DependsOnSeedEpochStepSampleAndNameOnly) {
+  ForwardContext at;
+  at.seed = 1;
+  at.epoch = 2;
+  at.step = 3;
+  at.samples = {10, 11, 12, 13};
+  const auto mask = dropout_mask({4, 50}, 0.5, at, "layer");
+  EXPECT_TRUE(torch::equal(dropout_mask({4, 50}, 0.5, at, "layer"), mask));
+
+  ForwardContext part = at;  // another chunking of the same samples
+  part.samples = {12, 13};
+  EXPECT_TRUE(torch::equal(dropout_mask({2, 50}, 0.5, part, "layer"), mask.narrow(0, 2, 2)));
+
+  EXPECT_FALSE(torch::equal(dropout_mask({4, 50}, 0.5, at, "other"), mask));
+  for (const auto change : {+[](ForwardContext& c) { ++c.seed; }, +[](ForwardContext& c) { ++c.epoch; },
+                            +[](ForwardContext& c) { ++c.step; }, +[](ForwardContext& c) { c.samples[0] = 99; }}) {
+    ForwardContext other = at;
+    change(other);
+    EXPECT_FALSE(torch::equal(dropout_mask({4, 50}, 0.5, other, "layer"), mask));
+  }
+}
+
+TEST(Dropout, KeepsTheShareAndTheMean) {
+  ForwardContext at;
+  for (std::int64_t i = 0; i < 100; ++i) at.samples.push_back(i);
+  for (const double p : {0.1, 0.5, 0.9}) {
+    const auto mask = dropout_mask({100, 2000}, p, at, "layer");
+    EXPECT_NEAR(mask.eq(0).to(torch::kFloat64).mean().item<double>(), p, 0.005);
+    EXPECT_NEAR(mask.to(torch::kFloat64).mean().item<double>(), 1, 0.03);
+  }
+}
+
+TEST(Initialization, DependsOnTheSeedAndTheNameOnly) {
+  const auto a = model::make_model("cnn", kImages, 1);
+  const auto b = model::make_model("cnn", kImages, 1);
+  const auto c = model::make_model("cnn", kImages, 2);
+  for (std::size_t i = 0; i < a.layers.size(); ++i) {
+    const auto parameters = a.layers[i]->named_parameters();
+    for (const auto& item : parameters) {
+      EXPECT_TRUE(torch::equal(b.layers[i]->named_parameters()[item.key()], item.value()));
+      if (item.value().dim() < 2) continue;
+      EXPECT_FALSE(torch::equal(c.layers[i]->named_parameters()[item.key()], item.value())) << item.key();
+      const double bound = 1 / std::sqrt(static_cast<double>(item.value().numel() / item.value().size(0)));
+      EXPECT_LE(item.value().abs().max().item<double>(), bound);
+      EXPECT_NEAR(item.value().std().item<double>(), bound / std::sqrt(3.0), 0.15 * bound);
+    }
+  }
+}
+
+TEST(Random, NormalValuesHaveTheMomentsAsked) {
+  auto x = torch::empty({100'000});
+  fill_normal(x, 2, 5);
+  EXPECT_NEAR(x.mean().item<double>(), 0, 0.03);
+  EXPECT_NEAR(x.std().item<double>(), 2, 0.03);
+  EXPECT_TRUE(torch::isfinite(x).all().item<bool>());
+}
+
+TEST(Models, FitTheDataAndHaveAtLeastFourLayers) {
+  for (const std::string& name : model::model_names()) {
+    const auto& data = name == "transformer" ? kText : kImages;
+    const auto model = model::make_model(name, data, 1);
+    EXPECT_GE(model.layers.size(), 4U);
+    const auto batch = random_batch(data, 3, 1);
+    ForwardContext at;
+    at.samples = batch.samples;
+    at.side = batch.side;
+    Tensors x = batch.inputs;
+    std::set<std::string> names;
+    for (const auto& layer : model.layers) {
+      EXPECT_TRUE(names.insert(layer->name()).second) << layer->name();
+      const Tensors y = layer->forward(x, at);
+      EXPECT_GT(layer->flops(x, y), 0);
+      x = y;
+    }
+    EXPECT_EQ(x[0].sizes(), torch::IntArrayRef({3, data.classes})) << name;
+  }
+  EXPECT_THROW(model::make_model("resnet", kImages, 1), std::invalid_argument);
+  EXPECT_ANY_THROW(model::make_model("cnn", kText, 1));
+}
+
+// Tokens behind the mask must not matter.
+TEST(Models, TheTransformerIgnoresMaskedTokens) {
+  const auto model = model::make_model("transformer", kText, 1);
+  auto batch = random_batch(kText, 4, 1);
+  const auto logits = [&] {
+    ForwardContext at;
+    at.training = false;
+    at.samples = batch.samples;
+    at.side = batch.side;
+    Tensors x = batch.inputs;
+    for (const auto& layer : model.layers) x = layer->forward(x, at);
+    return x[0];
+  };
+  const auto before = logits();
+  batch.inputs[0] = torch::where(batch.side[0] == 0, torch::full_like(batch.inputs[0], 7), batch.inputs[0]);
+  EXPECT_TRUE(torch::allclose(logits(), before, 1e-5, 1e-6));
+}
+
+}  // namespace
+}  // namespace epipe::layer
