@@ -18,6 +18,7 @@ struct FrameTag {
 Result<void> encode_frame(Codec& codec, const torch::Tensor& x, const FrameTag& tag, const EncodeContext& at, ThreadPool* pool, Bytes& out);
 
 // The tensor of a frame by the codec the frame names. Reads into `reuse` when it has the right shape, else into a new tensor.
-Result<torch::Tensor> decode_frame(ByteView frame, const wire::Limits& limits, const CodecOptions& options, torch::Tensor reuse = {});
+Result<torch::Tensor> decode_frame(ByteView frame, const wire::Limits& limits, const CodecOptions& options,
+                                   const torch::Tensor& reuse = {});
 
 }  // namespace epipe::codec
