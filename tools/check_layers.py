@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Fails when a folder of src/epipe includes a folder that is not below it, or a kernel includes LibTorch."""
+"""Fails when a folder of src/epipe includes a folder that is not below it, when a folder that does without LibTorch includes it,
+or when a header of ours is named by a path that hides its folder."""
 import pathlib
 import re
 import sys
@@ -10,7 +11,7 @@ LAYERS = [
     "pipeline", "data", "model", "train", "serve", "cli",
 ]
 WITHOUT_TORCH = {"base", "schedule", "wire", "codec/kernels"}
-INCLUDE = re.compile(r'^\s*#\s*include\s*[<"]([^>"]+)[>"]')
+INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]')
 
 
 def layer_of(path):
@@ -38,10 +39,12 @@ def main():
             match = INCLUDE.match(line)
             if not match:
                 continue
-            target = match.group(1)
-            if own in WITHOUT_TORCH and re.match(r"(torch|ATen|c10)/", target):
+            quote, target = match.groups()
+            if own in WITHOUT_TORCH and re.match(r"(torch|ATen|c10|caffe2)/", target):
                 errors.append(f"{name}:{number}: {own} must not include LibTorch ({target})")
             if not target.startswith("epipe/"):
+                if quote == '"' or ".." in target.split("/"):
+                    errors.append(f"{name}:{number}: expected \"epipe/...\" or <...>, got {target}")
                 continue
             other = layer_of(target.removeprefix("epipe/"))
             if other is None or LAYERS.index(other) > LAYERS.index(own):

@@ -77,8 +77,8 @@ double paired_speedup(const std::string& spec, const torch::Tensor& x, int threa
     value_or_fail(codec::encode_frame(codec, x, {}, {}, shared, out));
     return watch.seconds();
   };
-  std::vector<double> ratios;
-  for (int i = 0; i < 21; ++i) ratios.push_back(seconds(*one, nullptr) / seconds(*many, &pool));
+  std::vector<double> ratios(21);
+  for (double& ratio : ratios) ratio = seconds(*one, nullptr) / seconds(*many, &pool);
   return median(ratios);
 }
 

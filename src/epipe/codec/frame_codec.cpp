@@ -30,7 +30,7 @@ Result<void> encode_frame(Codec& codec, const torch::Tensor& x, const FrameTag& 
   return {};
 }
 
-Result<torch::Tensor> decode_frame(ByteView bytes, const wire::Limits& limits, const CodecOptions& options, torch::Tensor reuse) {
+Result<torch::Tensor> decode_frame(ByteView bytes, const wire::Limits& limits, const CodecOptions& options, const torch::Tensor& reuse) {
   const auto frame = wire::read_frame(bytes, limits, options.pool);
   if (!frame) return frame.error();
   return decode_payload(frame.value(), options, std::move(reuse));

@@ -20,7 +20,8 @@ struct FrameTag {
 Result<void> encode_frame(Codec& codec, const torch::Tensor& x, const FrameTag& tag, const EncodeContext& at, ThreadPool* pool, Bytes& out);
 
 // The tensor of a frame by the codec the frame names. Reads into `reuse` when it has the right shape, else into a new tensor.
-Result<torch::Tensor> decode_frame(ByteView frame, const wire::Limits& limits, const CodecOptions& options, torch::Tensor reuse = {});
+Result<torch::Tensor> decode_frame(ByteView frame, const wire::Limits& limits, const CodecOptions& options,
+                                   const torch::Tensor& reuse = {});
 
 // The same for a frame that was read before.
 Result<torch::Tensor> decode_payload(const wire::FrameView& frame, const CodecOptions& options, torch::Tensor reuse = {});

@@ -27,8 +27,8 @@ double seconds_of(Work&& work) {
 
 double relative_error(const torch::Tensor& x, const torch::Tensor& decoded) {
   const auto a = x.to(torch::kFloat64);
-  const double error = (a - decoded.to(torch::kFloat64)).square().sum().item<double>();
-  const double energy = a.square().sum().item<double>();
+  const auto error = (a - decoded.to(torch::kFloat64)).square().sum().item<double>();
+  const auto energy = a.square().sum().item<double>();
   if (error == 0) return 0;
   return energy > 0 ? error / energy : std::numeric_limits<double>::infinity();
 }

@@ -86,10 +86,10 @@ class Replay {
   Result<void> stuck() const {
     std::string others;
     std::size_t first = workers_.size();
-    for (std::size_t w = workers_.size(); w-- > 0;) {
+    for (std::size_t w = 0; w < workers_.size(); ++w) {
       if (workers_[w].next == schedule_.per_worker[w].size()) continue;
-      if (first < workers_.size()) others = "; " + action_error(schedule_, first, workers_[first].next, reason(first)).message + others;
-      first = w;
+      if (first < workers_.size()) others += fmt::format("; {}", action_error(schedule_, w, workers_[w].next, reason(w)).message);
+      first = std::min(first, w);
     }
     if (first == workers_.size()) return {};
     return action_error(schedule_, first, workers_[first].next, fmt::format("deadlock: {}{}", reason(first), others));

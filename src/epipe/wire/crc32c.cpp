@@ -134,7 +134,7 @@ std::uint32_t crc32c_parallel(ByteView bytes, std::uint32_t before, ThreadPool* 
     std::size_t bytes = 0;
   };
   std::vector<Part> parts(pool == nullptr ? 1 : static_cast<std::size_t>(pool->threads()));
-  const std::size_t used = for_parts(pool, bytes.size(), 3 * 4096, [&](std::size_t i, std::size_t begin, std::size_t end) {
+  const std::size_t used = for_parts(pool, bytes.size(), std::size_t{3} * 4096, [&](std::size_t i, std::size_t begin, std::size_t end) {
     parts[i] = {crc32c(bytes.subspan(begin, end - begin)), end - begin};
   });
   std::uint32_t crc = before;

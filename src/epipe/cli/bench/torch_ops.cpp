@@ -6,7 +6,7 @@ TorchOpsEncoded torch_ops_sort(const torch::Tensor& x, int level_bits, int split
   const auto flat = x.flatten();
   const auto [sorted, index] = flat.sort();
   const auto runs = sorted.tensor_split(std::int64_t{1} << split_bits);  // the first n mod k get one more
-  const double levels = static_cast<double>((1 << level_bits) - 1);
+  const auto levels = static_cast<double>((1 << level_bits) - 1);
   std::vector<torch::Tensor> codes;
   std::vector<torch::Tensor> mins;
   std::vector<torch::Tensor> steps;

@@ -111,8 +111,8 @@ namespace epipe::kernels {
 const Kernels* avx2() {
   // F16C has no name for this builtin in clang 14; every CPU with AVX2 has it.
   static const bool supported = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("bmi2");
-  static constexpr Kernels table = simd_table("avx2");
-  return supported ? &table : nullptr;
+  static constexpr Kernels kTable = simd_table("avx2");
+  return supported ? &kTable : nullptr;
 }
 
 }  // namespace epipe::kernels

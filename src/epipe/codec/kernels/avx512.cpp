@@ -100,8 +100,8 @@ namespace epipe::kernels {
 const Kernels* avx512() {
   static const bool supported = avx2() != nullptr && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
                                 __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
-  static constexpr Kernels table = simd_table("avx512");
-  return supported ? &table : nullptr;
+  static constexpr Kernels kTable = simd_table("avx512");
+  return supported ? &kTable : nullptr;
 }
 
 }  // namespace epipe::kernels

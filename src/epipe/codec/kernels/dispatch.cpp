@@ -15,7 +15,7 @@ RunTable::RunTable(std::span<const Run> runs, unsigned level_bits)
 }
 
 const Kernels& scalar() {
-  static constexpr Kernels table = {
+  static constexpr Kernels kTable = {
       "scalar",
       scalar_impl::key_range,
       scalar_impl::store_fp32,
@@ -30,7 +30,7 @@ const Kernels& scalar() {
       scalar_impl::decode_table,
       scalar_impl::scan_brackets,
   };
-  return table;
+  return kTable;
 }
 
 const Kernels& best() {

@@ -1,6 +1,7 @@
 // The kernels once, in terms of the lane operations that avx2.cpp and avx512.cpp define before they include this file.
 // Whatever is left over after the last full group of kGroup values goes through the scalar reference: same arithmetic, same bits.
 // No include guard and no namespace: the including file provides both.
+// NOLINTBEGIN(misc-definitions-in-headers): the namespace is unnamed, one per including file
 
 constexpr std::size_t kGroup = 64;    // a multiple of every lane count and of 8, so groups start at whole bytes
 constexpr std::size_t kBlock = 1024;  // values whose codes stay in the first-level cache between quantizing and packing
@@ -462,3 +463,5 @@ constexpr Kernels simd_table(std::string_view name) {
   return {name,      key_range,   store_fp32,  load_fp32,     store_fp16,   load_fp16,    store_bf16,
           load_bf16, encode_runs, decode_runs, encode_search, decode_table, scan_brackets};
 }
+
+// NOLINTEND(misc-definitions-in-headers)
