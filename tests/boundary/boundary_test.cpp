@@ -54,7 +54,7 @@ TEST(Boundary, CarriesSeveralTensorsInOrder) {
   const auto a = torch::randn({2, 3});
   const auto b = torch::randn({4});
   for (std::uint32_t i = 0; i < 5; ++i) {
-    ends.sender().send({9, i, false, {a + static_cast<double>(i), b}});
+    ends.sender().send({9, i, false, false, {a + static_cast<double>(i), b}});
     const auto got = ends.receiver().recv(9, i);
     ASSERT_EQ(got.size(), 2U);
     EXPECT_TRUE(torch::equal(got[0], a + static_cast<double>(i)));
@@ -68,7 +68,7 @@ TEST(Boundary, KeepsOneEncoderPerTensor) {
   Ends ends(config);
   const auto a = torch::randn({2, 6, 8});
   const auto b = torch::randn({3, 5, 9});
-  ends.sender().send({0, 0, false, {a, b}});
+  ends.sender().send({0, 0, false, false, {a, b}});
   ends.receiver().recv(0, 0);
   const auto states = ends.sender().state();
   ASSERT_EQ(states.size(), 2U);
@@ -78,7 +78,7 @@ TEST(Boundary, KeepsOneEncoderPerTensor) {
 
 TEST(Boundary, SaysWhatItExpectedWhenTheOrderIsWrong) {
   Ends ends(BoundaryConfig{});
-  ends.sender().send({4, 1, false, {torch::ones({2})}});
+  ends.sender().send({4, 1, false, false, {torch::ones({2})}});
   try {
     ends.receiver().recv(4, 0);
     FAIL();
@@ -93,7 +93,7 @@ TEST(Boundary, RefusesAPeerWithAnotherCodec) {
   BoundaryConfig other;
   other.codec = "uniform:4";
   Ends ends(one, other);
-  ends.sender().send({0, 0, false, {torch::ones({2})}});
+  ends.sender().send({0, 0, false, false, {torch::ones({2})}});
   EXPECT_THROW(ends.receiver().recv(0, 0), Closed);
   EXPECT_NE(ends.failure().find("by uniform:4, got tensor 0 of 1 by uniform:8"), std::string::npos) << ends.failure();
 }

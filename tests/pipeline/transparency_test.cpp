@@ -184,9 +184,8 @@ TEST(Pipeline, CountsTheBytesOfEveryCutAndDirection) {
   config.placement = {{0, 1, 0}};
   config.chunks = 2;
   config.codecs = {{"uniform:8", "none"}, {"fp16", "sort:3+1"}};
-  config.measure_error = true;
   Pipeline pipeline(model.layers, config, classification_loss);
-  const StepResult result = pipeline.train_step(random_batch(kImages, 6, 1), {});
+  const StepResult result = pipeline.train_step(random_batch(kImages, 6, 1), {.measure_error = true});
   EXPECT_EQ(result.forward[0].values, 6U * 16 * 12 * 12);
   EXPECT_EQ(result.backward[0].values, 6U * 16 * 12 * 12);
   EXPECT_EQ(result.forward[1].values, 6U * 32 * 6 * 6);

@@ -1,11 +1,14 @@
 #include "epipe/base/file.h"
 
+#include <dirent.h>
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <ftw.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstdio>
 #include <cstring>
 
 namespace epipe {
@@ -81,6 +84,41 @@ Result<void> write_file(const std::string& path, std::initializer_list<ByteView>
   const Error error = io_error("write", path);
   if (!in_place) ::unlink(target.c_str());
   return error;
+}
+
+Result<void> make_folders(const std::string& path) {
+  for (std::size_t end = path.find('/', 1);; end = path.find('/', end + 1)) {
+    const std::string folder = path.substr(0, end);
+    struct stat status {};
+    const bool there = ::stat(folder.c_str(), &status) == 0 && S_ISDIR(status.st_mode);
+    if (!there && ::mkdir(folder.c_str(), 0777) != 0) return io_error("make the folder", folder);
+    if (end == std::string::npos) return {};
+  }
+}
+
+Result<void> remove_tree(const std::string& path) {
+  struct stat status {};
+  if (::lstat(path.c_str(), &status) != 0) return {};
+  const auto remove_one = [](const char* file, const struct stat*, int, struct FTW*) { return std::remove(file); };
+  if (::nftw(path.c_str(), remove_one, 16, FTW_DEPTH | FTW_PHYS) != 0) return io_error("remove", path);
+  return {};
+}
+
+Result<void> rename_path(const std::string& from, const std::string& to) {
+  if (::rename(from.c_str(), to.c_str()) != 0) return io_error("rename", from);
+  return {};
+}
+
+std::vector<std::string> list_folder(const std::string& path) {
+  std::vector<std::string> names;
+  DIR* const folder = ::opendir(path.c_str());
+  if (folder == nullptr) return names;
+  while (const dirent* const entry = ::readdir(folder)) {
+    const std::string name = entry->d_name;
+    if (name != "." && name != "..") names.push_back(name);
+  }
+  ::closedir(folder);
+  return names;
 }
 
 }  // namespace epipe

@@ -36,6 +36,10 @@ std::string describe(const BoundaryConfig& config, std::uint64_t step, std::uint
                      config.direction == wire::Direction::kForward ? "forward" : "backward", step, micro_batch);
 }
 
+int track_of(const BoundaryConfig& config, bool receiver) {
+  return 100 + 4 * config.cut + 2 * static_cast<int>(config.direction) + (receiver ? 1 : 0);
+}
+
 Sender::Sender(BoundaryConfig config, transport::Link& link, OnFailure on_failure)
     : config_(std::move(config)), link_(link), on_failure_(std::move(on_failure)), waiting_(config_.capacity) {
   encoders_.push_back(make_encoder(config_.codec));  // a wrong spec fails here, not in the thread
@@ -72,21 +76,28 @@ void Sender::encode_and_send(const Parcel& parcel) {
                               static_cast<std::uint8_t>(part),
                               static_cast<std::uint8_t>(parcel.tensors.size()),
                               config_.direction};
-    Bytes frame;
-    {
-      const std::lock_guard lock(mutex_);
-      const Stopwatch watch;
-      const auto result = codec::encode_frame(encoder(part), x, tag, {parcel.frozen}, nullptr, frame);
-      if (!result) {
-        throw std::runtime_error(fmt::format("{}: {}", describe(config_, parcel.step, parcel.micro_batch), result.error().text()));
-      }
-      traffic_.encode_seconds += watch.seconds();
-      traffic_.wire_bytes += frame.size();
-      traffic_.values += static_cast<std::uint64_t>(x.numel());
-      if (config_.measure_error) measure(x, frame);
-    }
+    Bytes frame = encode(x, part, parcel, tag);
+    double sending = 0;
+    const Span span(sending, config_.tracer, track_of(config_, false), "send", parcel.step, fmt::format("send {}", parcel.micro_batch));
     link_.send(std::move(frame));
   }
+}
+
+Bytes Sender::encode(const torch::Tensor& x, std::size_t part, const Parcel& parcel, const codec::FrameTag& tag) {
+  const std::lock_guard lock(mutex_);
+  Bytes frame;
+  {
+    const Span span(traffic_.encode_seconds, config_.tracer, track_of(config_, false), "encode", parcel.step,
+                    fmt::format("encode {}", parcel.micro_batch));
+    const auto result = codec::encode_frame(encoder(part), x, tag, {parcel.frozen}, nullptr, frame);
+    if (!result) {
+      throw std::runtime_error(fmt::format("{}: {}", describe(config_, parcel.step, parcel.micro_batch), result.error().text()));
+    }
+  }
+  traffic_.wire_bytes += frame.size();
+  traffic_.values += static_cast<std::uint64_t>(x.numel());
+  if (parcel.measure_error) measure(x, frame);
+  return frame;
 }
 
 void Sender::measure(const torch::Tensor& x, const Bytes& frame) {
@@ -140,8 +151,14 @@ Parcel Receiver::recv_parcel() {
   Parcel parcel;
   std::size_t parts = 1;
   for (std::size_t part = 0; part < parts; ++part) {
-    const Bytes bytes = link_.recv();
-    const Stopwatch watch;
+    double receiving = 0;
+    double decoding = 0;
+    Bytes bytes;
+    {
+      const Stopwatch watch;
+      bytes = link_.recv();
+      receiving = watch.seconds();
+    }
     const auto frame = wire::read_frame(bytes, config_.limits);
     if (!frame) throw std::runtime_error(fmt::format("cut {}: {}", config_.cut, frame.error().text()));
     const auto& header = frame.value().header;
@@ -159,11 +176,16 @@ Parcel Receiver::recv_parcel() {
                       describe(config_, parcel.step, parcel.micro_batch), part, parts, config_.codec, header.part, header.parts,
                       header.codec, header.cut, header.step, header.micro_batch));
     }
-    auto x = codec::decode_payload(frame.value(), {});
-    if (!x) throw std::runtime_error(fmt::format("{}: {}", describe(config_, parcel.step, parcel.micro_batch), x.error().text()));
-    parcel.tensors.push_back(std::move(x).value());
+    {
+      const Span span(decoding, config_.tracer, track_of(config_, true), "decode", parcel.step,
+                      fmt::format("decode {}", parcel.micro_batch));
+      auto x = codec::decode_payload(frame.value(), {});
+      if (!x) throw std::runtime_error(fmt::format("{}: {}", describe(config_, parcel.step, parcel.micro_batch), x.error().text()));
+      parcel.tensors.push_back(std::move(x).value());
+    }
     const std::lock_guard lock(mutex_);
-    traffic_.decode_seconds += watch.seconds();
+    traffic_.recv_seconds += receiving;
+    traffic_.decode_seconds += decoding;
   }
   return parcel;
 }

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "epipe/base/queue.h"
+#include "epipe/base/trace.h"
 #include "epipe/boundary/traffic.h"
 #include "epipe/codec/frame_codec.h"
 #include "epipe/transport/link.h"
@@ -22,7 +23,8 @@ namespace epipe::boundary {
 struct Parcel {
   std::uint64_t step = 0;
   std::uint32_t micro_batch = 0;
-  bool frozen = false;  // validation: the encoder's state stays as it is
+  bool frozen = false;         // validation: the encoder's state stays as it is
+  bool measure_error = false;  // decode what was encoded and compare, for the metrics
   std::vector<torch::Tensor> tensors;
 };
 
@@ -30,10 +32,13 @@ struct BoundaryConfig {
   std::string codec = "none";  // a spec that make_codec accepts
   std::uint16_t cut = 0;
   wire::Direction direction = wire::Direction::kForward;
-  std::size_t capacity = 1;    // parcels that may wait on each side
-  bool measure_error = false;  // decode what was encoded and compare, for the metrics
+  std::size_t capacity = 1;  // parcels that may wait on each side
   wire::Limits limits{};
+  Tracer* tracer = nullptr;  // outlives the boundary; null: no timeline
 };
+
+// The track of a boundary's thread in the timeline: 100, 101, ... for cut 0 forward sender and receiver, then backward, then cut 1.
+int track_of(const BoundaryConfig& config, bool receiver);
 
 // Called from a boundary's thread when it fails, at most once: stop everything, this was the reason.
 using OnFailure = std::function<void(std::exception_ptr)>;
@@ -61,6 +66,7 @@ class Sender {
  private:
   void run();
   void encode_and_send(const Parcel& parcel);
+  Bytes encode(const torch::Tensor& x, std::size_t part, const Parcel& parcel, const codec::FrameTag& tag);
   void measure(const torch::Tensor& x, const Bytes& frame);
   codec::Codec& encoder(std::size_t part);
 

@@ -12,6 +12,7 @@ struct Traffic {
   double signal_energy = 0;  // sum x^2 of the same
   double encode_seconds = 0;
   double decode_seconds = 0;
+  double recv_seconds = 0;  // in the link's recv, waiting for the sender included
 
   double bits_per_value() const { return values == 0 ? 0 : 8.0 * static_cast<double>(wire_bytes) / static_cast<double>(values); }
   double rel_error() const { return signal_energy > 0 ? error_energy / signal_energy : 0; }
@@ -23,6 +24,7 @@ struct Traffic {
     signal_energy += other.signal_energy;
     encode_seconds += other.encode_seconds;
     decode_seconds += other.decode_seconds;
+    recv_seconds += other.recv_seconds;
     return *this;
   }
 };

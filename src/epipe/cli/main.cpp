@@ -13,9 +13,12 @@ int run(int argc, char** argv) {
   CLI::App app("epipe trains neural networks cut into stages and compresses what crosses the cuts.", "epipe");
   app.set_version_flag("--version", EPIPE_VERSION);
   app.require_subcommand(1);
+  app.set_config("--config", "", "Flags from a TOML file, such as a run's config.toml; flags given on the command line override it");
   app.failure_message([](const CLI::App* at, const CLI::Error& error) {
     return fmt::format("epipe: {}\nRun `{} --help` for what is possible.\n", error.what(), at->get_name());
   });
+  add_train_command(app);
+  add_eval_command(app);
   add_codec_command(app);
   add_bench_command(app);
   add_info_command(app);

@@ -14,7 +14,7 @@ std::unique_ptr<Cut> Cut::between_threads(const Config& config, const boundary::
     ends.cut = config.index;
     ends.direction = direction;
     ends.capacity = config.capacity;
-    ends.measure_error = config.measure_error;
+    ends.tracer = config.tracer;
     Way& way = cut->ways_[index_of(direction)];
     way.link = transport::make_inproc_link(config.capacity);
     way.sender = std::make_unique<boundary::Sender>(ends, *way.link, on_failure);

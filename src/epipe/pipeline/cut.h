@@ -16,7 +16,7 @@ class Cut {
     std::string backward = "none";
     std::uint16_t index = 0;
     std::size_t capacity = 1;  // parcels per direction
-    bool measure_error = false;
+    Tracer* tracer = nullptr;  // outlives the cut
   };
 
   // Two workers of this process.

@@ -86,8 +86,9 @@ class Pipeline::Impl {
   }
   const schedule::Schedule& schedule_for(int chunks, bool training);
   void run_worker(std::size_t worker, Run& run);
-  void run_forward(const Action& action, Run& run, WorkerTimes& times);
-  void run_backward(const Action& action, Run& run, WorkerTimes& times);
+  void run_forward(const Action& action, Run& run, int worker);
+  void run_backward(const Action& action, Run& run, int worker);
+  void send(int j, Direction direction, int i, Tensors tensors, const Run& run, int worker);
   void finish_forward(int i, const Tensors& outputs, Run& run);
   ForwardContext context(const Batch& micro_batch, const Run& run) const;
   StepResult collect(const Run& run);
@@ -112,8 +113,12 @@ Pipeline::Impl::Impl(std::vector<std::shared_ptr<Layer>> layers, PipelineConfig 
     const std::size_t end = j < config_.cuts.size() ? config_.cuts[j] : layers.size();
     const auto first = layers.begin() + static_cast<std::ptrdiff_t>(begin);
     const auto device = config_.devices[static_cast<std::size_t>(config_.placement.worker_of[j])];
-    stages_.emplace_back(std::vector<std::shared_ptr<Layer>>(first, first + static_cast<std::ptrdiff_t>(end - begin)), device,
-                         config_.recompute);
+    Stage::Options options;
+    options.recompute = config_.recompute;
+    // What topk dropped on the way here has no part in the result, so its gradient is dropped on the way back.
+    options.mask_gradients =
+        j > 0 && config_.placement.crosses(static_cast<int>(j) - 1) && config_.codecs[j - 1].forward.starts_with("topk:");
+    stages_.emplace_back(std::vector<std::shared_ptr<Layer>>(first, first + static_cast<std::ptrdiff_t>(end - begin)), device, options);
     begin = end;
   }
   for (std::size_t j = 0; j < config_.cuts.size(); ++j) {
@@ -126,7 +131,7 @@ Pipeline::Impl::Impl(std::vector<std::shared_ptr<Layer>> layers, PipelineConfig 
     cut.backward = config_.codecs[j].backward;
     cut.index = static_cast<std::uint16_t>(j);
     cut.capacity = static_cast<std::size_t>(schedule::queue_capacity(config_.policy));
-    cut.measure_error = config_.measure_error;
+    cut.tracer = config_.tracer;
     cuts_.push_back(Cut::between_threads(cut, [this](std::exception_ptr error) { failure_.report(std::move(error)); }));
   }
   times_.resize(static_cast<std::size_t>(workers()));
@@ -148,9 +153,10 @@ const schedule::Schedule& Pipeline::Impl::schedule_for(int chunks, bool training
 
 StepResult Pipeline::Impl::run(const Batch& batch, StepId id, bool training) {
   failure_.rethrow_if_any();
-  auto chunks = split(batch.size(), config_.chunks);
-  Run run{batch, id, training, std::move(chunks), schedule_for(config_.chunks, training)};
-  const auto m = static_cast<std::size_t>(config_.chunks);
+  const int chunk_count = id.chunks > 0 ? id.chunks : config_.chunks;
+  auto chunks = split(batch.size(), chunk_count);
+  Run run{batch, id, training, std::move(chunks), schedule_for(chunk_count, training)};
+  const auto m = static_cast<std::size_t>(chunk_count);
   run.losses.resize(m);
   run.correct.resize(m);
   run.loss_gradients.resize(m);
@@ -163,17 +169,16 @@ StepResult Pipeline::Impl::run(const Batch& batch, StepId id, bool training) {
 
 // The program of one worker. Its first error ends the run for everybody.
 void Pipeline::Impl::run_worker(std::size_t worker, Run& run) {
-  WorkerTimes& times = times_[worker];
-  times = {};
+  times_[worker] = {};
   try {
     for (std::size_t j = 0; j < stages_.size(); ++j) {
       if (run.training && config_.placement.worker_of[j] == static_cast<int>(worker)) stages_[j].reset();
     }
     for (const Action& action : run.schedule.per_worker[worker]) {
       if (action.kind == Kind::kForward) {
-        run_forward(action, run, times);
+        run_forward(action, run, static_cast<int>(worker));
       } else {
-        run_backward(action, run, times);
+        run_backward(action, run, static_cast<int>(worker));
       }
     }
   } catch (const Closed&) {
@@ -194,24 +199,28 @@ ForwardContext Pipeline::Impl::context(const Batch& micro_batch, const Run& run)
   return at;
 }
 
-void Pipeline::Impl::run_forward(const Action& action, Run& run, WorkerTimes& times) {
+void Pipeline::Impl::run_forward(const Action& action, Run& run, int worker) {
   const auto [kind, i, j] = action;
+  WorkerTimes& times = times_[static_cast<std::size_t>(worker)];
   const Batch micro_batch = slice(run.batch, run.chunks[static_cast<std::size_t>(i)]);
-  const ForwardContext at = context(micro_batch, run);
-  const Stopwatch waiting;
-  const Tensors inputs = j == 0 ? micro_batch.inputs : cut(j - 1).recv(Direction::kForward, run.id.step, static_cast<std::uint32_t>(i));
-  times.wait += waiting.seconds();
-
-  const Stopwatch computing;
-  Tensors outputs = run.training ? stage(j).forward(i, inputs, j > 0, at) : stage(j).evaluate(inputs, at);
-  if (is_last(j)) finish_forward(i, outputs, run);
-  times.forward += computing.seconds();
-
-  const Stopwatch handing;
-  if (!is_last(j)) {
-    cut(j).send(Direction::kForward, {run.id.step, static_cast<std::uint32_t>(i), !run.training, std::move(outputs)});
+  Tensors tensors = micro_batch.inputs;
+  if (j > 0) {
+    const Span span(times.wait, config_.tracer, worker, "wait", run.id.step);
+    tensors = cut(j - 1).recv(Direction::kForward, run.id.step, static_cast<std::uint32_t>(i));
   }
-  times.wait += handing.seconds();
+  {
+    const Span span(times.forward, config_.tracer, worker, "forward", run.id.step, schedule::to_string(action));
+    const ForwardContext at = context(micro_batch, run);
+    tensors = run.training ? stage(j).forward(i, tensors, j > 0, at) : stage(j).evaluate(tensors, at);
+    if (is_last(j)) finish_forward(i, tensors, run);
+  }
+  if (!is_last(j)) send(j, Direction::kForward, i, std::move(tensors), run, worker);
+}
+
+// Waits only when the cut's queue is full.
+void Pipeline::Impl::send(int j, Direction direction, int i, Tensors tensors, const Run& run, int worker) {
+  const Span span(times_[static_cast<std::size_t>(worker)].wait, config_.tracer, worker, "wait", run.id.step);
+  cut(j).send(direction, {run.id.step, static_cast<std::uint32_t>(i), !run.training, run.id.measure_error, std::move(tensors)});
 }
 
 // The loss of micro-batch i, and where training its gradient: the backward of the last stage starts from there. The loss is the mean over
@@ -231,20 +240,21 @@ void Pipeline::Impl::finish_forward(int i, const Tensors& outputs, Run& run) {
   for (const auto& leaf : leaves) run.loss_gradients[index].push_back(leaf.grad());
 }
 
-void Pipeline::Impl::run_backward(const Action& action, Run& run, WorkerTimes& times) {
+void Pipeline::Impl::run_backward(const Action& action, Run& run, int worker) {
   const auto [kind, i, j] = action;
-  const Stopwatch waiting;
-  const Tensors gradients = is_last(j) ? std::move(run.loss_gradients[static_cast<std::size_t>(i)])
-                                       : cut(j).recv(Direction::kBackward, run.id.step, static_cast<std::uint32_t>(i));
-  times.wait += waiting.seconds();
-
-  const Stopwatch computing;
-  Tensors input_gradients = stage(j).backward(i, gradients);
-  times.backward += computing.seconds();
-
-  const Stopwatch handing;
-  if (j > 0) cut(j - 1).send(Direction::kBackward, {run.id.step, static_cast<std::uint32_t>(i), false, std::move(input_gradients)});
-  times.wait += handing.seconds();
+  WorkerTimes& times = times_[static_cast<std::size_t>(worker)];
+  Tensors gradients;
+  if (is_last(j)) {
+    gradients = std::move(run.loss_gradients[static_cast<std::size_t>(i)]);
+  } else {
+    const Span span(times.wait, config_.tracer, worker, "wait", run.id.step);
+    gradients = cut(j).recv(Direction::kBackward, run.id.step, static_cast<std::uint32_t>(i));
+  }
+  {
+    const Span span(times.backward, config_.tracer, worker, "backward", run.id.step, schedule::to_string(action));
+    gradients = stage(j).backward(i, gradients);
+  }
+  if (j > 0) send(j - 1, Direction::kBackward, i, std::move(gradients), run, worker);
 }
 
 StepResult Pipeline::Impl::collect(const Run& run) {
@@ -253,12 +263,18 @@ StepResult Pipeline::Impl::collect(const Run& run) {
   for (const double loss : run.losses) result.loss += loss;
   result.loss /= static_cast<double>(result.samples);
   for (const double correct : run.correct) result.correct += correct;
-  for (const auto& cut : cuts_) {
-    result.forward.push_back(cut->take_traffic(Direction::kForward));
-    result.backward.push_back(cut->take_traffic(Direction::kBackward));
+  result.workers = times_;
+  for (std::size_t j = 0; j < cuts_.size(); ++j) {
+    const auto earlier = static_cast<std::size_t>(config_.placement.worker_of[j]);
+    const auto later = static_cast<std::size_t>(config_.placement.worker_of[j + 1]);
+    result.forward.push_back(cuts_[j]->take_traffic(Direction::kForward));
+    result.backward.push_back(cuts_[j]->take_traffic(Direction::kBackward));
+    result.workers[earlier].encode += result.forward[j].encode_seconds;
+    result.workers[later].decode += result.forward[j].decode_seconds;
+    result.workers[later].encode += result.backward[j].encode_seconds;
+    result.workers[earlier].decode += result.backward[j].decode_seconds;
   }
   for (const Stage& stage : stages_) result.peak_live.push_back(stage.peak_live());
-  result.workers = times_;
   if (!run.training && run.predictions[0].defined()) result.predictions = torch::cat(run.predictions);
   return result;
 }

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "epipe/base/trace.h"
 #include "epipe/boundary/traffic.h"
 #include "epipe/codec/codec.h"
 #include "epipe/layer/batch.h"
@@ -32,7 +33,7 @@ struct PipelineConfig {
   std::vector<torch::Device> devices;  // of each worker; empty: the CPU
   std::vector<CutCodecs> codecs;       // by cut; empty: none everywhere. Cuts within one worker are handed over as they are
   bool recompute = false;              // keep only the inputs of a stage between forward and backward
-  bool measure_error = false;          // compare what was encoded with what will be decoded, for the metrics
+  Tracer* tracer = nullptr;            // outlives the pipeline; null: no timeline
   std::uint64_t seed = 0;
 };
 
@@ -40,6 +41,8 @@ struct PipelineConfig {
 struct StepId {
   std::uint64_t epoch = 0;
   std::uint64_t step = 0;
+  int chunks = 0;              // micro-batches, where not those of the configuration: the last batch of an epoch may be small
+  bool measure_error = false;  // compare what is encoded with what will be decoded, for the metrics; costs a decode per tensor
 };
 
 // What a loss makes of the last layer's outputs for one micro-batch.
@@ -53,7 +56,9 @@ using Loss = std::function<LossResult(const Tensors& outputs, const torch::Tenso
 struct WorkerTimes {
   double forward = 0;
   double backward = 0;
-  double wait = 0;  // for tensors of other workers
+  double wait = 0;    // for tensors of other workers
+  double encode = 0;  // by the threads beside the worker, while it computes
+  double decode = 0;
 };
 
 struct StepResult {

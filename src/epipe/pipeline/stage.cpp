@@ -6,8 +6,8 @@
 
 namespace epipe::pipeline {
 
-Stage::Stage(std::vector<std::shared_ptr<Layer>> layers, torch::Device device, bool recompute)
-    : layers_(std::move(layers)), device_(device), recompute_(recompute) {
+Stage::Stage(std::vector<std::shared_ptr<Layer>> layers, torch::Device device, const Options& options)
+    : layers_(std::move(layers)), device_(device), options_(options) {
   for (const auto& layer : layers_) layer->to(device_);
 }
 
@@ -33,7 +33,7 @@ Tensors Stage::forward(int i, const Tensors& inputs, bool from_peer, const Forwa
     live.inputs.push_back(leaf.requires_grad_(from_peer && leaf.is_floating_point()));
   }
   Tensors detached;
-  if (recompute_) {
+  if (options_.recompute) {
     const torch::NoGradGuard no_grad;
     detached = run_layers(live.inputs, live.at);
     live.at.recompute = true;
@@ -60,7 +60,7 @@ Tensors Stage::backward(int i, const Tensors& gradients) {
   TORCH_CHECK(found != live_.end(), "backward of micro-batch ", i, " without its forward");
   Live live = std::move(found->second);
   live_.erase(found);
-  if (recompute_) live.outputs = run_layers(live.inputs, live.at);
+  if (options_.recompute) live.outputs = run_layers(live.inputs, live.at);
   TORCH_CHECK(gradients.size() == live.outputs.size(), "expected ", live.outputs.size(), " gradients, got ", gradients.size());
 
   Tensors outputs;
@@ -74,8 +74,10 @@ Tensors Stage::backward(int i, const Tensors& gradients) {
 
   Tensors input_gradients;
   for (const auto& input : live.inputs) {
-    const bool reached = input.grad().defined();
-    input_gradients.push_back(reached || !input.requires_grad() ? input.grad() : torch::zeros_like(input));
+    torch::Tensor gradient = input.grad();
+    if (input.requires_grad() && !gradient.defined()) gradient = torch::zeros_like(input);
+    if (options_.mask_gradients && gradient.defined()) gradient = torch::where(input.detach() == 0, torch::zeros_like(gradient), gradient);
+    input_gradients.push_back(std::move(gradient));
   }
   return input_gradients;
 }

@@ -17,8 +17,13 @@ using layer::Tensors;
 // Consecutive layers on one device, and the micro-batches that are between their forward and their backward. One thread uses it.
 class Stage {
  public:
+  struct Options {
+    bool recompute = false;       // keep only the inputs of a micro-batch, and run its forward again before its backward
+    bool mask_gradients = false;  // gradients of inputs that are 0 are 0
+  };
+
   // The layers are shared with the model, which reads their weights between steps.
-  Stage(std::vector<std::shared_ptr<Layer>> layers, torch::Device device, bool recompute);
+  Stage(std::vector<std::shared_ptr<Layer>> layers, torch::Device device, const Options& options);
 
   // Runs micro-batch i and keeps what its backward needs. `from_peer`: the inputs came through a cut and want a gradient.
   // The outputs are detached: the graph ends at the stage.
@@ -49,7 +54,7 @@ class Stage {
 
   std::vector<std::shared_ptr<Layer>> layers_;
   torch::Device device_;
-  bool recompute_;
+  Options options_;
   std::map<int, Live> live_;  // by micro-batch
   int peak_live_ = 0;
 };

@@ -1,0 +1,191 @@
+// epipe train, epipe eval
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <csignal>
+
+#include "epipe/base/clock.h"
+#include "epipe/base/file.h"
+#include "epipe/cli/command.h"
+#include "epipe/train/trainer.h"
+
+namespace epipe::cli {
+namespace {
+
+using train::TrainConfig;
+
+std::atomic<bool> g_stop = false;  // set by the signal handler; the only state it may touch
+
+void on_signal(int) { g_stop = true; }
+
+// A line that is rewritten on a terminal, a plain line now and then in a log.
+class Console final : public train::Observer {
+ public:
+  void on_step(const train::Progress& p) override {
+    const double interval = terminal_ ? 0.1 : 10;
+    if (p.step < p.total_steps && since_last_.seconds() < interval) return;
+    since_last_ = {};
+    const std::string line = fmt::format("epoch {} step {}/{}  loss {:.4f}  accuracy {:.3f}  {:.0f} samples/s  {:.2f} MB/s on the cuts",
+                                         p.epoch, p.step, p.total_steps, p.loss, p.accuracy, p.samples_per_s, p.cut_MBps);
+    fmt::print(stderr, "{}{}{}", terminal_ ? "\r\033[K" : "", line, terminal_ ? "" : "\n");
+  }
+  void on_epoch(const train::EpochResult& e) override {
+    if (terminal_) fmt::print(stderr, "\r\033[K");
+    fmt::print("epoch {}: loss {:.4f}, accuracy {:.4f}, validation loss {:.4f}, accuracy {:.4f}, {:.1f} s\n", e.epoch, e.loss, e.accuracy,
+               e.val_loss, e.val_accuracy, e.seconds);
+    std::fflush(stdout);
+  }
+
+ private:
+  bool terminal_ = isatty(STDERR_FILENO) != 0;
+  Stopwatch since_last_;
+};
+
+struct Flags {
+  TrainConfig config;
+  std::vector<std::string> codec_at;
+  std::string weights;
+};
+
+TrainConfig checked(const Flags& flags) {
+  TrainConfig config = flags.config;
+  try {
+    for (const std::string& text : flags.codec_at) config.codec_at.push_back(train::parse_codec_at(text));
+  } catch (const std::invalid_argument& error) {
+    throw UsageError(std::string("--codec-at: ") + error.what());
+  }
+  if (config.place.size() > 1 && !config.cuts.empty() && config.cuts.size() + 1 != config.place.size()) {
+    throw UsageError(
+        fmt::format("{} cuts make {} stages, but --place names {}", config.cuts.size(), config.cuts.size() + 1, config.place.size()));
+  }
+  if (config.place.size() == 1 && !config.cuts.empty()) {
+    config.place.clear();
+    for (std::size_t j = 0; j <= config.cuts.size(); ++j) config.place.push_back(static_cast<int>(j));
+  }
+  return config;
+}
+
+// The first signal finishes the step and saves; a second one kills, as usual.
+void catch_signals() {
+  struct sigaction action {};
+  action.sa_handler = on_signal;
+  action.sa_flags = static_cast<int>(SA_RESETHAND);
+  sigaction(SIGINT, &action, nullptr);
+  sigaction(SIGTERM, &action, nullptr);
+}
+
+void print(const train::TrainResult& result, const std::string& run_dir) {
+  if (result.stopped) {
+    fmt::print("stopped after step {}, everything is saved; continue with --resume\n", result.steps);
+    return;
+  }
+  fmt::print("{} steps, validation accuracy {:.4f}, {:.3f} MB per step on the cuts, {:.0f} samples/s\nresults in {}\n", result.steps,
+             result.val_accuracy, result.bytes_per_step / 1e6, result.samples_per_s, run_dir);
+}
+
+void run_train(const Flags& flags) {
+  TrainConfig config = checked(flags);
+  if (config.run_dir.empty()) throw UsageError("--run-dir says where the run writes its results");
+  if (!config.resume && !list_folder(config.run_dir + "/checkpoints").empty()) {
+    throw Failure(fmt::format("{} already holds a run; continue it with --resume or choose another --run-dir", config.run_dir));
+  }
+  try {
+    config.cuts = train::cut_names(config);  // recorded, so that the file alone repeats the run
+    value_or_fail(make_folders(config.run_dir));
+    const std::string toml = train::to_toml(config);
+    value_or_fail(write_file(config.run_dir + "/config.toml", {std::as_bytes(std::span(toml))}));
+    catch_signals();
+    Console console;
+    print(train::train(config, console, g_stop), config.run_dir);
+  } catch (const std::invalid_argument& error) {
+    throw UsageError(error.what());
+  }
+}
+
+void run_eval(const Flags& flags) {
+  try {
+    const auto result = train::evaluate(checked(flags), flags.weights);
+    fmt::print("validation loss {:.6f}, accuracy {:.4f}\n", result.val_loss, result.val_accuracy);
+  } catch (const std::invalid_argument& error) {
+    throw UsageError(error.what());
+  }
+}
+
+// What training and evaluation have in common: the model, the data, the stages.
+void add_stage_flags(CLI::App& command, Flags& flags) {
+  TrainConfig& c = flags.config;
+  command.add_option("--model", c.model, "mlp, cnn or transformer")->capture_default_str();
+  command.add_option("--data", c.data, "synthetic")->capture_default_str();
+  command.add_option("--cuts", c.cuts, "Layers (index or name) at which a stage begins, e.g. 1,3; balanced by FLOPs when left out")
+      ->delimiter(',');
+  command.add_option("--place", c.place, "Worker of each stage: 0,1,0 is the client/server ring, 0,1,2 a chain")
+      ->delimiter(',')
+      ->capture_default_str();
+  command.add_option("--chunks", c.chunks, "Micro-batches per batch")->check(CLI::Range(1, 4096))->capture_default_str();
+  command.add_option("--codec", c.codec, "Codec of every cut, e.g. sort:6+2")->capture_default_str();
+  command.add_option("--codec-forward", c.codec_forward, "Codec of activations, instead of --codec");
+  command.add_option("--codec-backward", c.codec_backward, "Codec of gradients, instead of --codec");
+  command.add_option("--codec-at", flags.codec_at, "CUT:DIRECTION=CODEC for one cut and direction, e.g. 1:backward=topk:0.1");
+  command.add_option("--batch", c.batch, "Samples per batch")->check(CLI::PositiveNumber)->capture_default_str();
+  command.add_option("--seed", c.seed, "Of weights, data order and dropout")->capture_default_str();
+  command.add_option("--threads", c.threads, "Threads of each worker inside an operator")
+      ->check(CLI::Range(1, 1024))
+      ->capture_default_str();
+  command.add_option("--devices", c.devices, "Device of each worker, e.g. cpu,cuda:0")->delimiter(',');
+}
+
+void add_training_flags(CLI::App& command, Flags& flags) {
+  TrainConfig& c = flags.config;
+  command.add_option("--schedule", c.schedule, "gpipe or 1f1b")->check(CLI::IsMember({"gpipe", "1f1b"}))->capture_default_str();
+  command.add_flag("--recompute", c.recompute, "Keep only the inputs of a stage and run its forward again before its backward");
+  command.add_option("--epochs", c.epochs, "Passes over the training data")->check(CLI::PositiveNumber)->capture_default_str();
+  command.add_option("--max-steps", c.max_steps, "Stop after so many steps; 0: all epochs")
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str();
+  command.add_option("--optimizer", c.optimizer, "sgd, adam or adamw")
+      ->check(CLI::IsMember({"sgd", "adam", "adamw"}))
+      ->capture_default_str();
+  command.add_option("--lr", c.lr, "Learning rate")->check(CLI::NonNegativeNumber)->capture_default_str();
+  command.add_option("--lr-schedule", c.lr_schedule, "constant, cosine, linear or polynomial")
+      ->check(CLI::IsMember({"constant", "cosine", "linear", "polynomial"}))
+      ->capture_default_str();
+  command.add_option("--lr-power", c.lr_power, "Exponent of the polynomial schedule")->capture_default_str();
+  command.add_option("--warmup", c.warmup, "Steps of linear warm-up")->check(CLI::NonNegativeNumber)->capture_default_str();
+  command.add_option("--momentum", c.update.momentum, "sgd")->check(CLI::NonNegativeNumber)->capture_default_str();
+  command.add_flag("--nesterov", c.update.nesterov, "sgd: Nesterov's momentum");
+  command.add_option("--weight-decay", c.update.weight_decay, "")->check(CLI::NonNegativeNumber)->capture_default_str();
+  command.add_option("--clip", c.clip, "Largest norm of the gradient over all stages; 0: none")
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str();
+  command.add_flag("!--no-shuffle", c.shuffle, "Take the samples in their order");
+  command.add_option("--run-dir", c.run_dir, "Folder for everything the run writes");
+  command.add_option("--checkpoint-every", c.checkpoint_every, "Steps between checkpoints; 0: only at the end")
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str();
+  command.add_flag("--resume", c.resume, "Continue from the newest checkpoint of the run directory")->configurable(false);
+  command.add_option("--error-every", c.error_every, "Steps between measurements of the codecs' error; 0: never")
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str();
+}
+
+}  // namespace
+
+void add_train_command(CLI::App& app) {
+  auto flags = std::make_shared<Flags>();  // owned by the callback as well
+  auto* command = app.add_subcommand("train", "Train a model cut into stages");
+  add_stage_flags(*command, *flags);
+  add_training_flags(*command, *flags);
+  command->fallthrough();  // --config is the program's
+  command->callback([flags] { run_train(*flags); });
+}
+
+void add_eval_command(CLI::App& app) {
+  auto flags = std::make_shared<Flags>();  // owned by the callback as well
+  auto* command = app.add_subcommand("eval", "Loss and accuracy of saved weights on the validation data");
+  add_stage_flags(*command, *flags);
+  command->add_option("--weights", flags->weights, "A model.safetensors")->required();
+  command->callback([flags] { run_eval(*flags); });
+}
+
+}  // namespace epipe::cli

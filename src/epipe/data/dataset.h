@@ -1,0 +1,36 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "epipe/data/data_spec.h"
+#include "epipe/layer/batch.h"
+
+namespace epipe::data {
+
+// Samples by number. Any thread may call batch().
+class Dataset {
+ public:
+  virtual ~Dataset() = default;
+  virtual DataSpec spec() const = 0;
+  virtual std::int64_t size() const = 0;
+  // The samples of these ids, in this order.
+  virtual layer::Batch batch(std::span<const std::int64_t> ids) const = 0;
+};
+
+struct Splits {
+  std::unique_ptr<Dataset> train;
+  std::unique_ptr<Dataset> validation;
+};
+
+// Generated images [3, 16, 16] of 10 classes: a smooth pattern per class, shifted and hidden in noise. Or text of 16 tokens out of 64, of 4
+// classes: the group of words that is most frequent. Learnable, the same for the same seed, nothing to download.
+Splits make_synthetic(DataSpec::Kind kind, std::uint64_t seed);
+
+// The ids 0 ... size - 1 in the order of this epoch: a permutation by (seed, epoch), or as they are.
+std::vector<std::int64_t> epoch_order(std::int64_t size, bool shuffle, std::uint64_t seed, std::uint64_t epoch);
+
+}  // namespace epipe::data

@@ -1,0 +1,70 @@
+#include "epipe/train/config.h"
+
+#include <fmt/format.h>
+
+#include <charconv>
+#include <nlohmann/json.hpp>
+#include <stdexcept>
+
+namespace epipe::train {
+
+CodecAt parse_codec_at(const std::string& text) {
+  const auto colon = text.find(':');
+  const auto equals = text.find('=', colon == std::string::npos ? 0 : colon);
+  CodecAt at;
+  const auto [stop, status] = std::from_chars(text.data(), text.data() + text.size(), at.cut);
+  const bool good_cut = status == std::errc() && colon != std::string::npos && stop == text.data() + colon;
+  const std::string direction = good_cut && equals != std::string::npos ? text.substr(colon + 1, equals - colon - 1) : "";
+  if (direction != "forward" && direction != "backward") {
+    throw std::invalid_argument(fmt::format("expected CUT:DIRECTION=CODEC such as 1:backward=sort:6+2, got \"{}\"", text));
+  }
+  at.forward = direction == "forward";
+  at.spec = text.substr(equals + 1);
+  return at;
+}
+
+std::string to_toml(const TrainConfig& c) {
+  std::vector<std::string> codec_at;
+  for (const CodecAt& at : c.codec_at) codec_at.push_back(fmt::format("{}:{}={}", at.cut, at.forward ? "forward" : "backward", at.spec));
+  std::string text = "[train]\n";
+  const auto add = [&](std::string_view key, const auto& value) { text += fmt::format("{} = {}\n", key, value); };
+  const auto add_text = [&](std::string_view key, const std::string& value) {
+    if (!value.empty()) add(key, nlohmann::json(value).dump());  // a JSON string is a TOML string
+  };
+  const auto add_list = [&](std::string_view key, const auto& values) {
+    if (!values.empty()) add(key, nlohmann::json(values).dump());
+  };
+  add_text("model", c.model);
+  add_text("data", c.data);
+  add_list("cuts", c.cuts);
+  add_list("place", c.place);
+  add("chunks", c.chunks);
+  add_text("schedule", c.schedule);
+  add_text("codec", c.codec);
+  add_text("codec-forward", c.codec_forward);
+  add_text("codec-backward", c.codec_backward);
+  add_list("codec-at", codec_at);
+  add("recompute", c.recompute);
+  add("threads", c.threads);
+  add_list("devices", c.devices);
+  add("epochs", c.epochs);
+  add("batch", c.batch);
+  add_text("optimizer", c.optimizer);
+  add("momentum", c.update.momentum);
+  add("nesterov", c.update.nesterov);
+  add("weight-decay", c.update.weight_decay);
+  add("lr", c.lr);
+  add_text("lr-schedule", c.lr_schedule);
+  add("lr-power", c.lr_power);
+  add("warmup", c.warmup);
+  add("clip", c.clip);
+  add("seed", c.seed);
+  add("no-shuffle", !c.shuffle);
+  add("max-steps", c.max_steps);
+  add_text("run-dir", c.run_dir);
+  add("checkpoint-every", c.checkpoint_every);
+  add("error-every", c.error_every);
+  return text;
+}
+
+}  // namespace epipe::train

@@ -1,0 +1,60 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "epipe/train/lr_schedule.h"
+#include "epipe/train/optimizer.h"
+
+namespace epipe::train {
+
+// A codec for one cut and direction: "1:backward=sort:6+2".
+struct CodecAt {
+  std::size_t cut = 0;
+  bool forward = true;
+  std::string spec;
+};
+// Throws std::invalid_argument.
+CodecAt parse_codec_at(const std::string& text);
+
+// Everything a run is made of, as the flags of `epipe train` name it.
+struct TrainConfig {
+  std::string model = "cnn";
+  std::string data = "synthetic";
+
+  std::vector<std::string> cuts;  // layer indices or names; empty: balanced by FLOPs, one stage per entry of `place`
+  std::vector<int> place = {0};
+  int chunks = 1;
+  std::string schedule = "gpipe";
+  std::string codec = "none";  // every cut, both directions
+  std::string codec_forward;   // overrides codec
+  std::string codec_backward;
+  std::vector<CodecAt> codec_at;  // overrides both
+  bool recompute = false;
+  int threads = 1;
+  std::vector<std::string> devices;
+
+  int epochs = 1;
+  std::int64_t batch = 64;
+  std::string optimizer = "sgd";
+  OptimizerConfig update{};
+  double lr = 0.05;
+  std::string lr_schedule = "constant";
+  double lr_power = 2;
+  std::int64_t warmup = 0;  // steps
+  double clip = 0;          // of the gradient's norm over all stages; 0: none
+  std::uint64_t seed = 0;
+  bool shuffle = true;
+  std::int64_t max_steps = 0;  // 0: all epochs
+
+  std::string run_dir;
+  std::int64_t checkpoint_every = 0;  // steps; 0: only at the end
+  bool resume = false;
+  std::int64_t error_every = 10;  // steps between measurements of the codecs' error; 0: never
+};
+
+// The configuration as the text of a TOML file that `epipe train --config` reads back.
+std::string to_toml(const TrainConfig& config);
+
+}  // namespace epipe::train

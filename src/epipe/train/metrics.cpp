@@ -1,0 +1,119 @@
+#include "epipe/train/metrics.h"
+
+#include <fmt/format.h>
+#include <sys/resource.h>
+
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <stdexcept>
+
+namespace epipe::train {
+namespace {
+
+using nlohmann::json;
+using nlohmann::ordered_json;
+
+json one_way(std::size_t cut, const char* direction, const std::string& codec, const boundary::Traffic& traffic, bool error_measured) {
+  json line = {{"cut", cut},
+               {"direction", direction},
+               {"codec", codec},
+               {"wire_bytes", traffic.wire_bytes},
+               {"values", traffic.values},
+               {"bits_per_value", traffic.bits_per_value()},
+               {"rel_error", nullptr},
+               {"recv_MBps", traffic.recv_seconds > 0 ? static_cast<double>(traffic.wire_bytes) / 1e6 / traffic.recv_seconds : 0}};
+  if (error_measured) line["rel_error"] = traffic.rel_error();
+  return line;
+}
+
+// The lines of earlier steps; a last line cut off by a crash is dropped with the rest.
+std::string lines_before(const std::string& path, std::uint64_t first_step) {
+  std::ifstream file(path);
+  std::string kept;
+  for (std::string line; std::getline(file, line);) {
+    const json parsed = json::parse(line, nullptr, /*allow_exceptions=*/false);
+    if (parsed.is_discarded() || parsed.value("step", std::uint64_t{0}) >= first_step) break;
+    if (parsed.value("kind", "") == "epoch" && parsed.value("end_step", first_step + 1) > first_step) break;
+    kept += line + "\n";
+  }
+  return kept;
+}
+
+}  // namespace
+
+json cuts_json(const pipeline::StepResult& result, const std::vector<CutNames>& codecs, bool error_measured) {
+  json all = json::array();
+  for (std::size_t j = 0; j < codecs.size(); ++j) {
+    if (result.forward[j].wire_bytes == 0) continue;  // handed over within one worker
+    all.push_back(one_way(j, "forward", codecs[j].forward, result.forward[j], error_measured));
+    all.push_back(one_way(j, "backward", codecs[j].backward, result.backward[j], error_measured));
+  }
+  return all;
+}
+
+json workers_json(const pipeline::StepResult& result, double data_seconds, double optimizer_seconds) {
+  json all = json::array();
+  for (std::size_t w = 0; w < result.workers.size(); ++w) {
+    const auto& times = result.workers[w];
+    all.push_back({{"worker", w},
+                   {"data", w == 0 ? data_seconds : 0},
+                   {"forward", times.forward},
+                   {"backward", times.backward},
+                   {"optimizer", optimizer_seconds},
+                   {"encode", times.encode},
+                   {"decode", times.decode},
+                   {"all_reduce", 0},
+                   {"wait", times.wait},
+                   {"peak_memory_bytes", peak_memory_bytes()}});
+  }
+  return all;
+}
+
+std::uint64_t peak_memory_bytes() {
+  rusage usage{};
+  getrusage(RUSAGE_SELF, &usage);
+  return static_cast<std::uint64_t>(usage.ru_maxrss) * 1024;
+}
+
+std::string trace_json(const Tracer& tracer, int workers) {
+  json events = json::array();
+  std::map<int, std::string> tracks;
+  for (int w = 0; w < workers; ++w) tracks[w] = fmt::format("worker {}", w);
+  for (const Tracer::Event& e : tracer.events()) {
+    if (e.track >= 100) {
+      const int way = e.track - 100;
+      tracks[e.track] = fmt::format("cut {} {} {}", way / 4, way % 4 < 2 ? "forward" : "backward", way % 2 == 0 ? "sender" : "receiver");
+    }
+    const std::string name = e.name.empty() ? std::string(e.category) : e.name;
+    events.push_back({{"name", name},
+                      {"cat", e.category},
+                      {"ph", "X"},
+                      {"ts", e.begin * 1e6},
+                      {"dur", (e.end - e.begin) * 1e6},
+                      {"pid", 0},
+                      {"tid", e.track},
+                      {"args", {{"step", e.step}}}});
+  }
+  for (const auto& [track, name] : tracks) {
+    events.push_back({{"ph", "M"}, {"name", "thread_name"}, {"pid", 0}, {"tid", track}, {"args", {{"name", name}}}});
+  }
+  return json{{"traceEvents", std::move(events)}, {"displayTimeUnit", "ms"}}.dump();
+}
+
+MetricsFile::MetricsFile(const std::string& path, std::uint64_t first_step) {
+  const std::string kept = first_step > 0 ? lines_before(path, first_step) : "";
+  file_ = std::fopen(path.c_str(), "w");
+  if (file_ == nullptr) throw std::runtime_error(fmt::format("cannot write {}: {}", path, std::strerror(errno)));
+  std::fwrite(kept.data(), 1, kept.size(), file_);
+}
+
+MetricsFile::~MetricsFile() { std::fclose(file_); }
+
+void MetricsFile::append(const json& line) {
+  const std::string text = line.dump() + "\n";
+  if (std::fwrite(text.data(), 1, text.size(), file_) != text.size() || std::fflush(file_) != 0) {
+    throw std::runtime_error(fmt::format("cannot append to the metrics: {}", std::strerror(errno)));
+  }
+}
+
+}  // namespace epipe::train

@@ -1,0 +1,42 @@
+#pragma once
+
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+
+#include "epipe/base/trace.h"
+#include "epipe/pipeline/pipeline.h"
+
+// What a run writes for programs to read: one JSON object per line in metrics.jsonl, and trace.json.
+namespace epipe::train {
+
+// The name of a cut's codec in each direction.
+struct CutNames {
+  std::string forward;
+  std::string backward;
+};
+
+// "cuts": one object per cut and direction that a link carries.
+nlohmann::json cuts_json(const pipeline::StepResult& result, const std::vector<CutNames>& codecs, bool error_measured);
+// "workers": seconds by kind of work. `data` and `optimizer` are the client's, `optimizer` is the same for all.
+nlohmann::json workers_json(const pipeline::StepResult& result, double data_seconds, double optimizer_seconds);
+
+// The most memory this process has held, in bytes.
+std::uint64_t peak_memory_bytes();
+
+// Chrome's trace format, which Perfetto opens: one track per worker, and one per encoder and decoder thread.
+std::string trace_json(const Tracer& tracer, int workers);
+
+// Appends lines; each is on disk when the call returns. Keeps what an earlier part of the run wrote before `first_step`.
+class MetricsFile {
+ public:
+  MetricsFile(const std::string& path, std::uint64_t first_step);
+  ~MetricsFile();
+  MetricsFile(const MetricsFile&) = delete;
+  MetricsFile& operator=(const MetricsFile&) = delete;
+  void append(const nlohmann::json& line);
+
+ private:
+  std::FILE* file_;
+};
+
+}  // namespace epipe::train

@@ -1,0 +1,50 @@
+#pragma once
+
+#include <torch/types.h>
+
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace epipe::train {
+
+struct OptimizerConfig {
+  enum class Kind : std::uint8_t { kSgd, kAdam, kAdamW };
+  Kind kind = Kind::kSgd;
+  double momentum = 0;  // sgd
+  bool nesterov = false;
+  double weight_decay = 0;
+  double beta1 = 0.9;  // adam, adamw
+  double beta2 = 0.999;
+  double eps = 1e-8;
+};
+
+using NamedParameters = std::vector<std::pair<std::string, torch::Tensor>>;
+
+// The update rules of torch.optim, over the parameters of one worker. Parameters without a gradient are left alone.
+class Optimizer {
+ public:
+  Optimizer(const OptimizerConfig& config, NamedParameters parameters);
+
+  void step(double learning_rate);
+
+  // "name/momentum", "name/first", "name/second", "steps": everything the next step depends on.
+  std::map<std::string, torch::Tensor> state() const;
+  void set_state(const std::map<std::string, torch::Tensor>& state);
+
+ private:
+  void sgd(const std::string& name, torch::Tensor& parameter, double learning_rate);
+  void adam(const std::string& name, torch::Tensor& parameter, double learning_rate);
+  torch::Tensor& slot(const std::string& name, const torch::Tensor& like);
+
+  OptimizerConfig config_;
+  NamedParameters parameters_;
+  std::map<std::string, torch::Tensor> slots_;
+  std::int64_t steps_ = 0;
+};
+
+// "sgd", "adam", "adamw"; std::invalid_argument otherwise.
+OptimizerConfig::Kind parse_optimizer(const std::string& name);
+
+}  // namespace epipe::train

@@ -1,0 +1,59 @@
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <vector>
+
+#include "epipe/train/config.h"
+
+namespace epipe::train {
+
+// One line of progress.
+struct Progress {
+  std::uint64_t epoch = 0;
+  std::uint64_t step = 0;  // done
+  std::uint64_t total_steps = 0;
+  double loss = 0;
+  double accuracy = 0;
+  double samples_per_s = 0;
+  double cut_MBps = 0;  // on all cuts together
+};
+
+struct EpochResult {
+  std::uint64_t epoch = 0;
+  double loss = 0;
+  double accuracy = 0;
+  double val_loss = 0;
+  double val_accuracy = 0;
+  double seconds = 0;
+};
+
+// Who watches. Both calls come from the thread that trains.
+class Observer {
+ public:
+  virtual ~Observer() = default;
+  virtual void on_step(const Progress& progress) = 0;
+  virtual void on_epoch(const EpochResult& epoch) = 0;
+};
+
+struct TrainResult {
+  bool stopped = false;  // by `stop`, before the last step
+  std::uint64_t steps = 0;
+  double val_loss = 0;
+  double val_accuracy = 0;
+  double bytes_per_step = 0;  // on all cuts, both directions
+  double samples_per_s = 0;
+};
+
+// Trains as configured and fills the run directory: metrics.jsonl, trace.json, checkpoints/, model.safetensors. When `stop` becomes true
+// the step under way is finished, saved, and the call returns. Throws std::invalid_argument for a configuration that makes no sense,
+// std::runtime_error for what goes wrong later.
+TrainResult train(const TrainConfig& config, Observer& observer, const std::atomic<bool>& stop);
+
+// The cuts such a run has, chosen or given: the names of the layers that begin a stage.
+std::vector<std::string> cut_names(const TrainConfig& config);
+
+// The validation result of saved weights (a model.safetensors or a run directory's).
+EpochResult evaluate(const TrainConfig& config, const std::string& weights);
+
+}  // namespace epipe::train

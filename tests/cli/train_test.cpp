@@ -1,0 +1,79 @@
+// epipe train and epipe eval, as a user calls them.
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <iterator>
+
+#include "support/program.h"
+#include "support/temp_folder.h"
+
+namespace epipe::cli {
+namespace {
+
+using testing::Outcome;
+
+class TrainCommand : public ::testing::Test {
+ protected:
+  Outcome run(const std::string& arguments) const { return testing::run_program(arguments, folder_.path()); }
+  std::string content(const std::string& name) const {
+    std::ifstream file(folder_.file(name), std::ios::binary);
+    return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+  }
+
+  testing::TempFolder folder_;
+};
+
+TEST_F(TrainCommand, ARunCanBeRepeatedFromItsConfigFile) {
+  const Outcome first =
+      run("train --model cnn --place 0,1,0 --chunks 4 --codec sort:6+2 --codec-at 1:backward=topk:0.1 --max-steps 4 --run-dir a");
+  ASSERT_EQ(first.code, 0) << first.output;
+  const Outcome again = run("train --config a/config.toml --run-dir b");
+  ASSERT_EQ(again.code, 0) << again.output;
+  EXPECT_FALSE(content("a/model.safetensors").empty());
+  EXPECT_EQ(content("a/model.safetensors"), content("b/model.safetensors"));
+  EXPECT_NE(content("a/config.toml").find("cuts = [\"features."), std::string::npos) << "chosen cuts are recorded";
+  const Outcome overridden = run("train --config a/config.toml --run-dir c --max-steps 5");
+  ASSERT_EQ(overridden.code, 0) << overridden.output;
+  EXPECT_NE(overridden.output.find("5 steps"), std::string::npos) << overridden.output;
+}
+
+TEST_F(TrainCommand, EvaluatesWhatItTrained) {
+  ASSERT_EQ(run("train --model mlp --epochs 1 --lr 0.02 --momentum 0.9 --run-dir a").code, 0);
+  const Outcome eval = run("eval --model mlp --weights a/model.safetensors");
+  EXPECT_EQ(eval.code, 0) << eval.output;
+  EXPECT_NE(eval.output.find("accuracy 0."), std::string::npos) << eval.output;
+  const Outcome other = run("eval --model cnn --weights a/model.safetensors");
+  EXPECT_EQ(other.code, 1);
+  EXPECT_NE(other.output.find("features.0.conv.weight"), std::string::npos) << "missing weights are named: " << other.output;
+  EXPECT_EQ(run("eval --model mlp --weights missing.safetensors").code, 1);
+}
+
+// A shell sends the signal once the first checkpoint is there.
+TEST_F(TrainCommand, AnInterruptSavesAndLeavesCleanly) {
+  const std::string script =
+      "train --model cnn --epochs 500 --checkpoint-every 5 --run-dir a & pid=$!; "
+      "for i in $(seq 200); do ls a/checkpoints/step-* >/dev/null 2>&1 && break; sleep 0.1; done; kill -INT $pid; wait $pid";
+  const Outcome stopped = run(script);
+  EXPECT_EQ(stopped.code, 0) << stopped.output;
+  EXPECT_NE(stopped.output.find("continue with --resume"), std::string::npos) << stopped.output;
+  const Outcome resumed = run("train --model cnn --epochs 500 --checkpoint-every 5 --run-dir a --resume --max-steps 1");
+  EXPECT_EQ(resumed.code, 0) << resumed.output;
+}
+
+TEST_F(TrainCommand, ExitsWith2ForWrongUsageAnd1ForWhatGoesWrongLater) {
+  for (const std::string arguments :
+       {"train", "train --model foo --run-dir a", "train --cuts 9 --run-dir a", "train --codec sort:6 --place 0,1 --run-dir a",
+        "train --chunks 100 --run-dir a", "train --schedule zigzag --run-dir a", "train --place 0,2 --run-dir a",
+        "train --codec-at 1=none --run-dir a", "train --config missing.toml --run-dir a", "eval --model cnn"}) {
+    const Outcome outcome = run(arguments);
+    EXPECT_EQ(outcome.code, 2) << arguments << '\n' << outcome.output;
+  }
+  EXPECT_EQ(run("train --model cnn --resume --run-dir nothing").code, 1);
+  ASSERT_EQ(run("train --model mlp --max-steps 1 --run-dir a").code, 0);
+  const Outcome again = run("train --model mlp --max-steps 1 --run-dir a");
+  EXPECT_EQ(again.code, 1);
+  EXPECT_NE(again.output.find("already holds a run"), std::string::npos) << again.output;
+}
+
+}  // namespace
+}  // namespace epipe::cli
