@@ -1,0 +1,34 @@
+#pragma once
+
+#include <map>
+#include <string>
+
+#include "epipe/base/bytes.h"
+#include "epipe/base/result.h"
+#include "epipe/model/named_tensors.h"
+
+// Weights as safetensors: https://github.com/huggingface/safetensors#format
+//
+//   8 bytes  N, little-endian
+//   N bytes  JSON {"__metadata__": {"key": "text"}, "name": {"dtype": "F32", "shape": [2, 3], "data_offsets": [0, 24]}, ...}, then blanks
+//   rest     the values; the tensors cover every byte exactly once
+namespace epipe::model {
+
+using Metadata = std::map<std::string, std::string>;
+
+struct SafeTensors {
+  NamedTensors tensors;
+  Metadata metadata;
+};
+
+// The tensors of a file's bytes, on the CPU, copied out of them. Trusts nothing; allocates in proportion to `bytes`.
+Result<SafeTensors> parse_safetensors(ByteView bytes);
+
+// The file's bytes for tensors of any strides and device. Equal input gives equal bytes, in the order the reference implementation
+// writes: dtypes of large values first, which aligns all of them, then by name.
+Result<Bytes> serialize_safetensors(const NamedTensors& tensors, const Metadata& metadata = {});
+
+Result<SafeTensors> read_safetensors(const std::string& path);
+Result<void> write_safetensors(const std::string& path, const NamedTensors& tensors, const Metadata& metadata = {});
+
+}  // namespace epipe::model
