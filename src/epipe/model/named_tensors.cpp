@@ -27,6 +27,7 @@ std::vector<std::string> differences(const NamedTensors& from, const NamedTensor
     if (!from.contains(name)) found[name] = "missing";
   }
   std::vector<std::string> lines;
+  lines.reserve(found.size());
   for (const auto& [name, what] : found) lines.push_back(fmt::format("{}: {}", in_quotes(name), what));
   return lines;
 }

@@ -226,12 +226,8 @@ class HeaderReader final : public nlohmann::json_sax<Json> {
   std::vector<std::uint64_t>* numbers_ = nullptr;  // at depth 3: the field of fields_ that is being filled
 };
 
-std::string format_metadata(const Metadata& metadata) {
-  return metadata.empty() ? "" : fmt::format("\"{}\":{}", kMetadata, Json(metadata).dump());
-}
-
 std::string format_entry(const TensorEntry& entry) {
-  return fmt::format("{}:{{\"dtype\":\"{}\",\"shape\":[{}],\"data_offsets\":[{},{}]}}", Json(entry.name).dump(),
+  return fmt::format(R"({}:{{"dtype":"{}","shape":[{}],"data_offsets":[{},{}]}})", Json(entry.name).dump(),
                      kDtypes.at(dtype_order(entry.dtype).value()).name, fmt::join(entry.shape, ","), entry.begin, entry.end);
 }
 
@@ -262,7 +258,7 @@ Result<SafeTensorsHeader> parse_safetensors_header(std::string_view json, std::u
 Result<std::string> format_safetensors_header(const SafeTensorsHeader& header) {
   std::vector<std::string> members;
   try {
-    if (!header.metadata.empty()) members.push_back(format_metadata(header.metadata));
+    if (!header.metadata.empty()) members.push_back(fmt::format("\"{}\":{}", kMetadata, Json(header.metadata).dump()));
     for (const TensorEntry& entry : header.tensors) members.push_back(format_entry(entry));
   } catch (const Json::type_error&) {
     return bad("expected names and metadata in UTF-8");
