@@ -19,8 +19,8 @@ build: setup     ## build the program: build/epipe
 test: build      ## build everything and run every test
 	@ctest --test-dir build --output-on-failure -j $(JOBS)
 
-demo: build      ## every codec on generated tensors: bits, error, speed
-	@build/epipe bench codec --quick
+demo: build      ## train a CNN with several codecs, then measure every codec by itself
+	@tools/demo.sh
 
 bench: build     ## codecs against memcpy and LibTorch operators, then the kernels by themselves
 	@build/epipe bench codec

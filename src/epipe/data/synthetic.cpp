@@ -59,7 +59,7 @@ class SyntheticImages final : public Dataset {
   static constexpr std::int64_t kClasses = 10;
   static constexpr std::int64_t kChannels = 3;
   static constexpr std::int64_t kSize = 16;
-  static constexpr double kNoise = 1.5;
+  static constexpr double kNoise = 2.5;
 
   std::uint64_t seed_;
   Part part_;
