@@ -71,6 +71,20 @@ TEST(SkipConnections, CrossEveryCut) {
   }
 }
 
+// topk:1 sends every value that is not 0, so its bytes show how many gradients came back.
+TEST(TopKForward, AlsoMasksTheGradientThatComesBack) {
+  const auto backward_bits = [](const std::string& forward) {
+    const auto model = model::make_model("mlp", kImages, 7);
+    PipelineConfig config;
+    config.cuts = {2};
+    config.codecs = {{forward, "topk:1"}};
+    Pipeline pipeline(model.layers, config, classification_loss);
+    return pipeline.train_step(random_batch(kImages, 64, 5), {}).backward[0].bits_per_value();
+  };
+  EXPECT_GT(backward_bits("none"), 20);
+  EXPECT_LT(backward_bits("topk:0.05"), 0.05 * 32 + 1.2);
+}
+
 TEST(Chunks, AreAsEqualAsPossible) {
   const auto chunks = split(10, 4);
   ASSERT_EQ(chunks.size(), 4U);

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <map>
 #include <stdexcept>
 
@@ -130,7 +131,9 @@ Pipeline::Impl::Impl(std::vector<std::shared_ptr<Layer>> layers, PipelineConfig 
     cut.forward = config_.codecs[j].forward;
     cut.backward = config_.codecs[j].backward;
     cut.index = static_cast<std::uint16_t>(j);
-    cut.capacity = static_cast<std::size_t>(schedule::queue_capacity(config_.policy));
+    // Evaluation runs the forwards of gpipe, whatever training runs.
+    cut.capacity =
+        static_cast<std::size_t>(std::max(schedule::queue_capacity(config_.policy), schedule::queue_capacity(schedule::Policy::kGpipe)));
     cut.tracer = config_.tracer;
     cuts_.push_back(Cut::between_threads(cut, [this](std::exception_ptr error) { failure_.report(std::move(error)); }));
   }
