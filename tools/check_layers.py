@@ -6,10 +6,10 @@ import sys
 
 # Bottom up, as in docs/architecture: a folder may include itself and every folder before it.
 LAYERS = [
-    "base", "schedule", "wire", "codec/kernels", "codec", "transport", "boundary", "layer",
+    "base", "schedule", "report", "wire", "codec/kernels", "codec", "transport", "boundary", "layer",
     "pipeline", "data", "model", "train", "serve", "cli",
 ]
-WITHOUT_TORCH = {"base", "schedule", "wire", "codec/kernels"}
+WITHOUT_TORCH = {"base", "schedule", "report", "wire", "codec/kernels"}
 INCLUDE = re.compile(r'^\s*#\s*include\s*[<"]([^>"]+)[>"]')
 
 
