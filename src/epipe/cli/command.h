@@ -38,5 +38,6 @@ void add_codec_command(CLI::App& app);
 void add_bench_command(CLI::App& app);
 void add_info_command(CLI::App& app);
 void add_schedule_command(CLI::App& app);
+void add_report_command(CLI::App& app);
 
 }  // namespace epipe::cli
