@@ -76,6 +76,7 @@ TEST(Metrics, ADamagedLineIsAnErrorThatNamesFileAndLine) {
   EXPECT_NE(error_of("{\"kind\":7}\n").find("\"kind\" to be text"), std::string::npos);
   EXPECT_NE(error_of("{\"kind\":\"step\",\"loss\":\"low\"}\n").find("\"loss\" to be a number, got string"), std::string::npos);
   EXPECT_NE(error_of("{\"kind\":\"step\",\"step\":-1}\n").find("\"step\" to be a whole number"), std::string::npos);
+  EXPECT_NE(error_of("{\"kind\":\"step\",\"step\":1.5}\n").find("\"step\" to be a whole number"), std::string::npos);
   EXPECT_NE(error_of("{\"kind\":\"step\",\"step\":1e300}\n").find("\"step\" to be a whole number"), std::string::npos);
   EXPECT_NE(error_of("{\"kind\":\"step\",\"cuts\":{}}\n").find("\"cuts\" to be a list"), std::string::npos);
   EXPECT_NE(error_of("{\"kind\":\"step\",\"cuts\":[7]}\n").find("expected an object"), std::string::npos);

@@ -102,13 +102,17 @@ TEST(Page, SaysNoDataForAnEmptyRun) {
   EXPECT_EQ(count(html, "<svg"), 0U);
 }
 
-TEST(Page, DrawsARunOfOneStepAndOneOfZerosOnly) {
+TEST(Page, DrawsRunsOfOneStepOfZerosOnlyAndOfFewFields) {
   auto zeros = sample_run("zeros", 50);
   for (Step& step : zeros.steps) {
     step.loss = step.accuracy = step.seconds = 0;
     for (CutStep& cut : step.cuts) cut.wire_bytes = cut.bits_per_value = cut.rel_error = 0;
   }
-  for (const RunData& run : {sample_run("one", 1), zeros}) {
+  auto bare = sample_run("bare", 50);
+  for (Step& step : bare.steps) {
+    for (CutStep& cut : step.cuts) cut.values = cut.bits_per_value = kUnknown;
+  }
+  for (const RunData& run : {sample_run("one", 1), zeros, bare}) {
     const std::string html = page({run});
     expect_well_formed_pictures(html);
     EXPECT_GT(count(figure_of(html, "chart-error"), "<path"), 0U);

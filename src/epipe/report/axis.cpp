@@ -9,6 +9,7 @@ namespace epipe::report {
 namespace {
 
 constexpr double kSlack = 1e-6;  // of a step: what rounding may have moved a bound
+constexpr int kMostPowers = 7;   // shown on a logarithmic axis
 constexpr double kZeroGap = 16;  // pixels between the line of zero and the lowest power of ten
 
 // 1, 2 or 5 times a power of ten, so that about `count` steps fill the range.
@@ -53,21 +54,23 @@ Axis Axis::tight(double low, double high, double from, double to, int ticks, dou
   part_bounds(low, high);
   const double step = std::max(round_step(high - low, ticks), least_step);
   Axis axis(low, high, from, to, false);
-  for (double k = std::ceil(low / step - kSlack); k <= high / step + kSlack; ++k) {
-    axis.ticks_.push_back({axis.at(k * step), tick_text(k == 0 ? 0 : k * step, step)});
+  const double first = std::ceil(low / step - kSlack);
+  const int count = static_cast<int>(std::floor(high / step + kSlack) - first) + 1;
+  for (int k = 0; k < count; ++k) {
+    const double value = (first + k) * step;
+    axis.ticks_.push_back({axis.at(value), tick_text(value == 0 ? 0 : value, step)});  // no -0
   }
   return axis;
 }
 
 Axis Axis::logarithmic(double low, double high, bool with_zero, double from, double to) {
-  constexpr int kMostTicks = 7;
   const int first = static_cast<int>(std::floor(std::log10(low) + 1e-9));
   const int last = std::max(first + 1, static_cast<int>(std::ceil(std::log10(high) - 1e-9)));
   const double gap = with_zero ? std::copysign(kZeroGap, to - from) : 0;
   Axis axis(first, last, from + gap, to, true);
   axis.zero_ = from;
   if (with_zero) axis.ticks_.push_back({from, "0"});
-  const int every = (last - first + kMostTicks - 1) / kMostTicks;
+  const int every = (last - first + kMostPowers - 1) / kMostPowers;
   for (int e = first; e <= last; e += every) axis.ticks_.push_back({axis.at(std::pow(10, e)), power_text(e)});
   return axis;
 }

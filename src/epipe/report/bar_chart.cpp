@@ -75,7 +75,7 @@ Figure draw(BarChart chart) {
   if (!(most > 0)) return std::move(chart.figure);
   const Layout layout = layout_of(chart);
   const Axis x = Axis::tight(0, most, layout.left, layout.right, 5);
-  Svg svg(kWidth, layout.bottom + kUnder, chart.figure.title, "class=\"bars\"");
+  Svg svg(kWidth, layout.bottom + kUnder, chart.figure.title, R"(class="bars")");
   draw_axis(svg, chart, x, layout);
   double top = kTop + kGroupGap / 2;
   for (const BarGroup& group : chart.groups) {

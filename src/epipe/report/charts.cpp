@@ -25,7 +25,8 @@ void insert_keys(const Map& map, std::set<typename Map::key_type>& keys) {
 }
 
 Bar bytes_bar(const RunData& run, std::size_t index, bool alone, int cut, const CutSummary& summary, const Unit& unit) {
-  const std::string label = fmt::format("{}, {:.3g} bits/value", bytes_text(summary.bytes_per_step), summary.bits_per_value);
+  std::string label = bytes_text(summary.bytes_per_step);
+  if (std::isfinite(summary.bits_per_value)) label += fmt::format(", {:.3g} bits/value", summary.bits_per_value);
   const std::string title = fmt::format("{}, {}: {}", run.name, summary.codec, label);
   const std::size_t shade = alone ? static_cast<std::size_t>(cut) : index;
   return {{{summary.bytes_per_step / unit.size, colour(shade), title}}, label, run_class(index)};
@@ -62,6 +63,7 @@ Figure bytes_chart(const std::vector<RunData>& runs) {
 
 std::vector<Key> activity_keys(const std::set<std::size_t>& used) {
   std::vector<Key> keys;
+  keys.reserve(used.size());
   for (const std::size_t a : used) keys.push_back({std::string(kActivities[a]), fmt::format("swatch a-{}", kActivities[a]), ""});
   return keys;
 }

@@ -99,6 +99,7 @@ std::vector<Key> cut_keys(const CutSeries& series) {
                       fmt::format("cut-{}", at.first)};
   }
   std::vector<Key> list;
+  list.reserve(keys.size());
   for (auto& [cut, key] : keys) list.push_back(std::move(key));
   return list;
 }

@@ -2,11 +2,13 @@
 
 #include <fmt/format.h>
 
+#include <cmath>
 #include <limits>
 
 namespace epipe::report {
 namespace {
 
+constexpr double kMostCount = 1e15;  // far above any count, and exact as a double
 const nlohmann::json kNull;
 const nlohmann::json kNone = nlohmann::json::array();
 
@@ -23,7 +25,7 @@ const nlohmann::json& Fields::get(std::string_view key) {
 }
 
 void Fields::complain(std::string_view key, std::string_view expected, const nlohmann::json& found) {
-  if (problem_.empty()) problem_ = fmt::format("expected \"{}\" to be {}, got {}", key, expected, found.type_name());
+  if (problem_.empty()) problem_ = fmt::format(R"(expected "{}" to be {}, got {})", key, expected, found.type_name());
 }
 
 double Fields::number(std::string_view key) {
@@ -34,11 +36,10 @@ double Fields::number(std::string_view key) {
 }
 
 std::int64_t Fields::count(std::string_view key) {
-  constexpr double kMost = 1e15;  // far above any count, and exact as a double
   const auto& value = get(key);
   if (value.is_null()) return 0;
   const double number = value.is_number() ? value.get<double>() : -1;
-  if (number >= 0 && number <= kMost) return static_cast<std::int64_t>(number);
+  if (number >= 0 && number <= kMostCount && number == std::floor(number)) return static_cast<std::int64_t>(number);
   complain(key, "a whole number from 0 on", value);
   return 0;
 }

@@ -75,8 +75,7 @@ Figure draw(LineChart chart) {
   if (chart.from_zero) bounds.add({bounds.x_low, 0});
   const Axis x = Axis::tight(bounds.x_low, bounds.x_high, kLeft, kRight, 8, 1);
   const Axis y = y_axis(bounds, chart.logarithmic);
-  Svg svg(kWidth, kHeight, chart.figure.title,
-          fmt::format("class=\"lines\" data-x=\"{}\" data-y=\"{}\"", x.description(), y.description()));
+  Svg svg(kWidth, kHeight, chart.figure.title, fmt::format(R"(class="lines" data-x="{}" data-y="{}")", x.description(), y.description()));
   draw_axes(svg, chart, x, y);
   for (const Line& line : chart.lines) draw_line(svg, line, x, y);
   svg.line({0, kTop}, {0, kBottom}, "cursor");

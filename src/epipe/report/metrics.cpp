@@ -17,7 +17,7 @@ constexpr std::int64_t kMostIds = 1 << 20;
 Result<int> parse_id(Fields& fields, std::string_view key) {
   const std::int64_t id = fields.count(key);
   if (id < kMostIds) return static_cast<int>(id);
-  return Error{ErrorCode::kBadFile, fmt::format("expected \"{}\" below {}, got {}", key, kMostIds, id)};
+  return Error{ErrorCode::kBadFile, fmt::format(R"(expected "{}" below {}, got {})", key, kMostIds, id)};
 }
 
 Result<CutStep> parse_cut(const json& object) {
@@ -34,7 +34,7 @@ Result<CutStep> parse_cut(const json& object) {
               fields.number("rel_error")};
   if (!fields.problem().empty()) return Error{ErrorCode::kBadFile, fields.problem()};
   if (direction == "forward" || direction == "backward") return cut;
-  return Error{ErrorCode::kBadFile, fmt::format("expected \"direction\" to be forward or backward, got \"{}\"", direction)};
+  return Error{ErrorCode::kBadFile, fmt::format(R"(expected "direction" to be forward or backward, got "{}")", direction)};
 }
 
 Result<WorkerStep> parse_worker(const json& object) {

@@ -15,6 +15,28 @@
 namespace epipe::report {
 namespace {
 
+// Title, style, notes, summary, charts, configurations, script.
+constexpr std::string_view kPage = R"html(<!DOCTYPE html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'">
+<title>epipe: {0}</title>
+<style>{1}</style>
+</head>
+<body>
+<header><p>epipe report</p><h1>{0}</h1></header>
+<main>
+{2}{3}<div class="charts">
+{4}</div>
+{5}</main>
+<div id="tip" role="status"></div>
+<script>{6}</script>
+</body>
+</html>
+)html";
+
 // Runs whose folders end alike are told apart by the path the user gave, and the same folder given twice by its place.
 void make_names_distinct(std::vector<RunData>& runs) {
   const auto count_names = [&] {
@@ -36,7 +58,7 @@ Cells cells_of(const RunData& run, const Summary& summary, const Summary& first,
   Cells cells = {{"codec", summary.codec},
                  {"top accuracy", percent_text(summary.top_accuracy)},
                  {"final loss", number_text(summary.final_loss)},
-                 {"final validation loss", number_text(summary.final_val_loss)},
+                 {"validation loss", number_text(summary.final_val_loss)},
                  {"bytes per step", bytes_text(summary.bytes_per_step)}};
   const double ratio = summary.bytes_per_step / first.bytes_per_step;
   if (!alone) cells.emplace_back("bytes vs. first run", std::isfinite(ratio) ? fmt::format("{:.3g} \u00d7", ratio) : "-");
@@ -57,11 +79,11 @@ std::string tiles(const RunData& run) {
 
 std::string table(const std::vector<RunData>& runs) {
   const Summary first = summarize(runs[0]);
-  std::string head = "<th scope=\"col\">run</th>";
-  for (const auto& [heading, value] : cells_of(runs[0], first, first, false)) head += fmt::format("<th scope=\"col\">{}</th>", heading);
+  std::string head = R"(<th scope="col">run</th>)";
+  for (const auto& [heading, value] : cells_of(runs[0], first, first, false)) head += fmt::format(R"(<th scope="col">{}</th>)", heading);
   std::string rows;
   for (std::size_t r = 0; r < runs.size(); ++r) {
-    rows += fmt::format("<tr><th scope=\"row\"><i class=\"swatch {}\"></i>{}</th>", colour(r), escape(runs[r].name));
+    rows += fmt::format(R"(<tr><th scope="row"><i class="swatch {}"></i>{}</th>)", colour(r), escape(runs[r].name));
     for (const auto& [heading, value] : cells_of(runs[r], summarize(runs[r]), first, false))
       rows += fmt::format("<td>{}</td>", escape(value));
     rows += "</tr>\n";
@@ -81,7 +103,7 @@ std::string notes(const std::vector<RunData>& runs) {
 std::string configs(const std::vector<RunData>& runs) {
   std::string out;
   for (const RunData& run : runs) {
-    const std::string text = run.config.empty() ? "<p class=\"none\">no data</p>" : fmt::format("<pre>{}</pre>", escape(run.config));
+    const std::string text = run.config.empty() ? R"(<p class="none">no data</p>)" : fmt::format("<pre>{}</pre>", escape(run.config));
     out += fmt::format("<details><summary>config.toml of {}</summary>\n{}\n</details>\n", escape(run.name), text);
   }
   return out;
@@ -94,15 +116,8 @@ std::string page(std::vector<RunData> runs) {
   const std::string title = runs.size() == 1 ? runs[0].name : fmt::format("{} runs", runs.size());
   std::string figures;
   for (const Figure& figure : charts(runs)) figures += to_html(figure);
-  return fmt::format(
-      "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n"
-      "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n"
-      "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'; script-src "
-      "'unsafe-inline'\">\n"
-      "<title>epipe: {0}</title>\n<style>\n{1}</style>\n</head>\n<body>\n<header><p>epipe report</p><h1>{0}</h1></header>\n<main>\n"
-      "{2}{3}<div class=\"charts\">\n{4}</div>\n{5}</main>\n<div id=\"tip\" "
-      "role=\"status\"></div>\n<script>\n{6}</script>\n</body>\n</html>\n",
-      escape(title), kStyle, notes(runs), runs.size() == 1 ? tiles(runs[0]) : table(runs), figures, configs(runs), kScript);
+  return fmt::format(kPage, escape(title), kStyle, notes(runs), runs.size() == 1 ? tiles(runs[0]) : table(runs), figures, configs(runs),
+                     kScript);
 }
 
 }  // namespace epipe::report

@@ -18,6 +18,7 @@ namespace {
 constexpr std::uint64_t kMostMetrics = std::uint64_t{2} << 30;
 constexpr std::uint64_t kMostTrace = std::uint64_t{1} << 30;
 constexpr std::uint64_t kMostConfig = std::uint64_t{128} << 10;
+constexpr std::string_view kExpected = "expected the run directory of a training (`epipe train --run-dir`)";
 
 bool is_folder(const std::string& path) {
   struct stat status {};
@@ -77,7 +78,6 @@ Result<void> read_config(RunData& run) {
 }  // namespace
 
 Result<RunData> read_run(const std::string& folder) {
-  constexpr const char* kExpected = "expected the run directory of a training (`epipe train --run-dir`)";
   if (!exists(folder)) return Error{ErrorCode::kIo, fmt::format("{} does not exist: {}", folder, kExpected)};
   if (!is_folder(folder)) return Error{ErrorCode::kIo, fmt::format("{} is no folder: {}", folder, kExpected)};
   if (!exists(folder + "/metrics.jsonl")) return Error{ErrorCode::kIo, fmt::format("{} has no metrics.jsonl: {}", folder, kExpected)};

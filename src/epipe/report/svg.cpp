@@ -29,8 +29,8 @@ void Svg::line(const Point& from, const Point& to, std::string_view css) {
 }
 
 void Svg::rect(const Point& corner, double width, double height, std::string_view css, std::string_view title) {
-  fmt::format_to(std::back_inserter(out_), "<rect class=\"{}\" x=\"{}\" y=\"{}\" width=\"{}\" height=\"{}\"", css, px(corner.x),
-                 px(corner.y), px(width), px(height));
+  fmt::format_to(std::back_inserter(out_), R"(<rect class="{}" x="{}" y="{}" width="{}" height="{}")", css, px(corner.x), px(corner.y),
+                 px(width), px(height));
   out_ += title.empty() ? "/>\n" : fmt::format("><title>{}</title></rect>\n", escape(title));
 }
 
@@ -39,14 +39,14 @@ void Svg::dot(const Point& centre, std::string_view css) {
 }
 
 void Svg::text(const Point& at, std::string_view css, std::string_view text, double turned) {
-  const std::string turn = turned == 0 ? "" : fmt::format(" transform=\"rotate({} {} {})\"", turned, px(at.x), px(at.y));
+  const std::string turn = turned == 0 ? "" : fmt::format(R"-( transform="rotate({} {} {})")-", turned, px(at.x), px(at.y));
   fmt::format_to(std::back_inserter(out_), "<text class=\"{}\" x=\"{}\" y=\"{}\"{}>{}</text>\n", css, px(at.x), px(at.y), turn,
                  escape(text));
 }
 
 void Svg::path(const Series& points, std::string_view css, std::string_view name) {
   if (points.empty()) return;
-  fmt::format_to(std::back_inserter(out_), "<path class=\"{}\" data-name=\"{}\" d=\"M", css, escape(name));
+  fmt::format_to(std::back_inserter(out_), R"(<path class="{}" data-name="{}" d="M)", css, escape(name));
   for (const Point& p : points) fmt::format_to(std::back_inserter(out_), "{} {} ", px(p.x), px(p.y));
   out_.back() = '"';
   out_ += "/>\n";

@@ -10,6 +10,8 @@ namespace epipe::report {
 namespace {
 
 constexpr std::string_view kReplacement = "\xEF\xBF\xBD";
+constexpr std::array<Unit, 5> kBytesUnits = {{{1, "B"}, {1e3, "kB"}, {1e6, "MB"}, {1e9, "GB"}, {1e12, "TB"}}};
+constexpr std::array<Unit, 3> kSecondsUnits = {{{1e-6, "\u00b5s"}, {1e-3, "ms"}, {1, "s"}}};
 
 bool continues(char c) { return (static_cast<unsigned char>(c) & 0xC0) == 0x80; }
 
@@ -92,15 +94,9 @@ std::string number_text(double value) {
 
 std::string percent_text(double share) { return std::isfinite(share) ? fmt::format("{:.2f} %", 100 * share) : "-"; }
 
-Unit bytes_unit(double most) {
-  static constexpr std::array<Unit, 5> kUnits = {{{1, "B"}, {1e3, "kB"}, {1e6, "MB"}, {1e9, "GB"}, {1e12, "TB"}}};
-  return unit_for(most, kUnits);
-}
+Unit bytes_unit(double most) { return unit_for(most, kBytesUnits); }
 
-Unit seconds_unit(double most) {
-  static constexpr std::array<Unit, 3> kUnits = {{{1e-6, "\u00b5s"}, {1e-3, "ms"}, {1, "s"}}};
-  return unit_for(most, kUnits);
-}
+Unit seconds_unit(double most) { return unit_for(most, kSecondsUnits); }
 
 std::string bytes_text(double bytes) {
   if (!std::isfinite(bytes)) return "-";

@@ -152,7 +152,7 @@ Figure draw_timeline(Figure figure, const Trace& trace, const Window& window, do
   const Unit unit = seconds_unit(microseconds / 1e6);
   const double scale = 1e-6 / unit.size;
   const TimeAxis x{Axis::tight(0, microseconds * scale, rows.left, kRight, 12), window.start, scale};
-  Svg svg(kWidth, rows.bottom + kUnder, figure.title, "class=\"timeline\"");
+  Svg svg(kWidth, rows.bottom + kUnder, figure.title, R"(class="timeline")");
   draw_axis(svg, x, rows, fmt::format("time ({})", unit.name));
   draw_steps(svg, trace, window, x, rows);
   draw_names(svg, trace, rows);
