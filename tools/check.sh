@@ -27,6 +27,7 @@ step format format
 step layers tools/check_layers.py
 step shell shell_scripts
 step warnings warnings
+step report tools/check_report.sh build/epipe
 step tidy tidy
 [ -z "$failed" ] || { echo "failed:$failed"; exit 1; }
 echo "all checks passed"

@@ -3,8 +3,9 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 program=build/epipe
-runs=$(mktemp -d "${TMPDIR:-/tmp}/epipe_demo_XXXXXX")
-trap 'rm -rf "$runs"' EXIT
+runs=build/demo
+rm -rf "$runs"
+mkdir -p "$runs"
 
 echo "A CNN on generated images, first and last layers on worker 0, the middle on worker 1 (--place 0,1,0):"
 printf '%-20s %16s %8s %12s %20s\n' codec "bytes per step" ratio samples/s "validation accuracy"
@@ -18,6 +19,8 @@ for codec in none fp16 uniform:8 sort:6+2 fast:6+2 kmeans:4 sort:3+1 topk:0.1 po
   awk -v c="$codec" -v a="$accuracy" -v m="$megabytes" -v b="$baseline" -v r="$rate" \
     'BEGIN { printf "%-20s %16d %8.1f %12d %20.4f\n", c, m * 1e6, b / m, r, a }'
 done
+
+$program report "$runs/none" "$runs/sort:6+2" "$runs/topk:0.1" -o "$runs/report.html"
 
 echo
 echo "Every codec by itself, on generated tensors, one thread:"

@@ -40,5 +40,6 @@ void add_info_command(CLI::App& app);
 void add_schedule_command(CLI::App& app);
 void add_train_command(CLI::App& app);
 void add_eval_command(CLI::App& app);
+void add_report_command(CLI::App& app);
 
 }  // namespace epipe::cli

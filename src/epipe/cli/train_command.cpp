@@ -8,6 +8,7 @@
 #include "epipe/base/clock.h"
 #include "epipe/base/file.h"
 #include "epipe/cli/command.h"
+#include "epipe/report/page.h"
 #include "epipe/train/trainer.h"
 
 namespace epipe::cli {
@@ -84,6 +85,11 @@ void print(const train::TrainResult& result, const std::string& run_dir) {
              result.val_accuracy, result.bytes_per_step / 1e6, result.samples_per_s, run_dir);
 }
 
+void write_report(const std::string& run_dir) {
+  const std::string page = report::page({value_or_fail(report::read_run(run_dir))});
+  value_or_fail(write_file(run_dir + "/report.html", {std::as_bytes(std::span(page))}));
+}
+
 void run_train(const Flags& flags) {
   TrainConfig config = checked(flags);
   if (config.run_dir.empty()) throw UsageError("--run-dir says where the run writes its results");
@@ -97,7 +103,9 @@ void run_train(const Flags& flags) {
     value_or_fail(write_file(config.run_dir + "/config.toml", {std::as_bytes(std::span(toml))}));
     catch_signals();
     Console console;
-    print(train::train(config, console, g_stop), config.run_dir);
+    const auto result = train::train(config, console, g_stop);
+    write_report(config.run_dir);
+    print(result, config.run_dir);
   } catch (const std::invalid_argument& error) {
     throw UsageError(error.what());
   }

@@ -1,0 +1,180 @@
+#include "epipe/report/curves.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <utility>
+
+#include "epipe/report/line_chart.h"
+
+namespace epipe::report {
+namespace {
+
+constexpr std::size_t kPointsPerChart = 9000;  // keeps the page small however many steps and runs there are
+constexpr std::size_t kColours = 8;
+constexpr std::size_t kWorthSmoothing = 60;
+constexpr double kLargestDrawn = 1e30;
+
+const std::vector<Key> kBothDirections = {{"forward", "stroke plain", ""}, {"backward", "stroke plain dashed", ""}};
+const std::vector<Key> kBothSets = {{"validation", "stroke plain", ""}, {"training, mean of the epoch", "stroke plain dashed", ""}};
+
+std::size_t points_per_line(std::size_t lines) {
+  return std::clamp<std::size_t>(kPointsPerChart / std::max<std::size_t>(lines, 1), 24, 700);
+}
+
+void add_point(Series& series, double x, double y) {
+  if (std::abs(y) < kLargestDrawn) series.push_back({x, y});
+}
+
+Series by_step(const RunData& run, double Step::*field, double factor) {
+  Series series;
+  for (const Step& step : run.steps) add_point(series, static_cast<double>(step.step), factor * (step.*field));
+  return series;
+}
+
+Series by_epoch(const RunData& run, double Epoch::*field, double factor) {
+  Series series;
+  for (const Epoch& epoch : run.epochs) add_point(series, static_cast<double>(epoch.epoch + 1), factor * (epoch.*field));
+  return series;
+}
+
+std::string line_class(std::size_t run, std::string_view more = "") { return fmt::format("{} {} {}", colour(run), run_class(run), more); }
+
+// Every step faintly and a moving mean over it: single batches are noisy.
+Figure step_chart(const std::vector<RunData>& runs, LineChart chart, double Step::*field, double factor) {
+  const std::size_t most = points_per_line(2 * runs.size());
+  std::size_t widest = 0;
+  std::vector<Line> means;
+  for (std::size_t r = 0; r < runs.size(); ++r) {
+    const Series all = by_step(runs[r], field, factor);
+    const bool noisy = all.size() >= kWorthSmoothing;
+    const std::size_t window = 2 * (all.size() / 60) + 1;
+    chart.lines.push_back({noisy ? "" : runs[r].name, line_class(r, noisy ? "faint" : ""), thin(all, most), false});
+    if (!noisy) continue;
+    means.push_back({runs[r].name, line_class(r), smooth(all, window, most / 2), false});
+    widest = std::max(widest, window);
+  }
+  if (widest > 0) chart.figure.note = fmt::format("Faint: every step. Bold: mean over {} steps.", widest);
+  chart.lines.insert(chart.lines.end(), means.begin(), means.end());
+  chart.figure.keys = run_keys(runs, "stroke");
+  if (chart.figure.keys.empty()) chart.figure.keys = {{"training", "stroke c0", ""}};
+  chart.x_label = "step";
+  return draw(std::move(chart));
+}
+
+Figure epoch_chart(const std::vector<RunData>& runs, LineChart chart, double Epoch::*validation, double Epoch::*training, double factor) {
+  const std::size_t most = points_per_line(2 * runs.size());
+  for (std::size_t r = 0; r < runs.size(); ++r) {
+    const auto add = [&](double Epoch::*field, const char* name, const char* css) {
+      Series series = thin(by_epoch(runs[r], field, factor), most);
+      const bool dots = series.size() <= 40;
+      const std::string full = runs.size() == 1 ? name : fmt::format("{}, {}", runs[r].name, name);
+      chart.lines.push_back({full, line_class(r, css), std::move(series), dots});
+    };
+    add(training, "training", "dashed");
+    add(validation, "validation", "");
+  }
+  chart.figure.keys = run_keys(runs, "stroke");
+  chart.figure.keys.insert(chart.figure.keys.end(), kBothSets.begin(), kBothSets.end());
+  chart.x_label = "epochs finished";
+  return draw(std::move(chart));
+}
+
+using CutSeries = std::map<std::pair<int, Direction>, Series>;
+
+CutSeries by_cut(const RunData& run, double CutStep::*field) {
+  CutSeries series;
+  for (const Step& step : run.steps) {
+    for (const CutStep& cut : step.cuts) add_point(series[{cut.cut, cut.direction}], static_cast<double>(step.step), cut.*field);
+  }
+  return series;
+}
+
+std::vector<Key> cut_keys(const CutSeries& series) {
+  std::map<int, Key> keys;
+  for (const auto& [at, points] : series) {
+    keys[at.first] = {fmt::format("cut {}", at.first), "stroke " + colour(static_cast<std::size_t>(at.first)),
+                      fmt::format("cut-{}", at.first)};
+  }
+  std::vector<Key> list;
+  list.reserve(keys.size());
+  for (auto& [cut, key] : keys) list.push_back(std::move(key));
+  return list;
+}
+
+// One line per cut and direction of every run.
+Figure cut_chart(const std::vector<RunData>& runs, LineChart chart, double CutStep::*field) {
+  std::vector<CutSeries> all;
+  std::size_t lines = 0;
+  for (const RunData& run : runs) lines += all.emplace_back(by_cut(run, field)).size();
+  for (std::size_t r = 0; r < runs.size(); ++r) {
+    for (const auto& [at, points] : all[r]) {
+      const std::string_view dashes = at.second == Direction::kBackward ? "dashed" : "";
+      const std::string where = fmt::format("cut {} {}", at.first, name(at.second));
+      const auto cut = static_cast<std::size_t>(at.first);
+      chart.lines.push_back(
+          {runs.size() == 1 ? where : fmt::format("{}, {}", runs[r].name, where),
+           runs.size() == 1 ? fmt::format("thin {} cut-{} {}", colour(cut), cut, dashes) : "thin " + line_class(r, dashes),
+           thin(points, points_per_line(lines)), false});
+    }
+  }
+  chart.figure.keys = runs.size() == 1 ? cut_keys(all[0]) : run_keys(runs, "stroke");
+  chart.figure.keys.insert(chart.figure.keys.end(), kBothDirections.begin(), kBothDirections.end());
+  if (runs.size() > 1) chart.figure.note += " One line per cut and direction.";
+  chart.x_label = "step";
+  return draw(std::move(chart));
+}
+
+LineChart chart_of(std::string id, std::string title, std::string y_label) {
+  LineChart chart;
+  chart.figure.id = std::move(id);
+  chart.figure.title = std::move(title);
+  chart.y_label = std::move(y_label);
+  return chart;
+}
+
+}  // namespace
+
+std::string colour(std::size_t index) { return fmt::format("c{}", index % kColours); }
+std::string run_class(std::size_t run) { return fmt::format("run-{}", run); }
+
+std::vector<Key> run_keys(const std::vector<RunData>& runs, const std::string& mark) {
+  std::vector<Key> keys;
+  for (std::size_t r = 0; r < runs.size() && runs.size() > 1; ++r) keys.push_back({runs[r].name, mark + " " + colour(r), run_class(r)});
+  return keys;
+}
+
+Figure train_loss_chart(const std::vector<RunData>& runs) {
+  return step_chart(runs, chart_of("chart-train-loss", "Training loss", "loss per sample"), &Step::loss, 1);
+}
+
+Figure val_loss_chart(const std::vector<RunData>& runs) {
+  return epoch_chart(runs, chart_of("chart-val-loss", "Validation loss", "loss per sample"), &Epoch::val_loss, &Epoch::loss, 1);
+}
+
+Figure train_accuracy_chart(const std::vector<RunData>& runs) {
+  return step_chart(runs, chart_of("chart-train-accuracy", "Training accuracy", "correct (%)"), &Step::accuracy, 100);
+}
+
+Figure val_accuracy_chart(const std::vector<RunData>& runs) {
+  return epoch_chart(runs, chart_of("chart-val-accuracy", "Validation accuracy", "correct (%)"), &Epoch::val_accuracy, &Epoch::accuracy,
+                     100);
+}
+
+Figure error_chart(const std::vector<RunData>& runs) {
+  auto chart = chart_of("chart-error", "Codec error", "relative error");
+  chart.figure.note = "sum (x - x')\u00b2 / sum x\u00b2 of what crossed, in the steps that measured it; logarithmic, exact tensors at 0.";
+  chart.logarithmic = true;
+  return cut_chart(runs, std::move(chart), &CutStep::rel_error);
+}
+
+Figure bits_chart(const std::vector<RunData>& runs) {
+  auto chart = chart_of("chart-bits", "Bits per value", "bits per value");
+  chart.figure.note = "8 \u00d7 wire bytes / values, headers included.";
+  chart.from_zero = true;
+  return cut_chart(runs, std::move(chart), &CutStep::bits_per_value);
+}
+
+}  // namespace epipe::report

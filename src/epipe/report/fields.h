@@ -1,0 +1,32 @@
+#pragma once
+
+#include <cstdint>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <string_view>
+
+namespace epipe::report {
+
+// Takes fields out of a JSON object that nobody vouches for. An absent field or null is NaN, 0 or empty; a field of the wrong kind
+// is remembered as the problem.
+class Fields {
+ public:
+  explicit Fields(const nlohmann::json& object);
+
+  double number(std::string_view key);
+  std::int64_t count(std::string_view key);  // a whole number from 0 on
+  std::string text(std::string_view key);
+  const nlohmann::json& list(std::string_view key);
+
+  // Empty, or what was expected first and not found.
+  const std::string& problem() const { return problem_; }
+
+ private:
+  const nlohmann::json& get(std::string_view key);
+  void complain(std::string_view key, std::string_view expected, const nlohmann::json& found);
+
+  const nlohmann::json& object_;
+  std::string problem_;
+};
+
+}  // namespace epipe::report

@@ -1,0 +1,149 @@
+#include "epipe/report/metrics.h"
+
+#include <fmt/format.h>
+
+#include <cmath>
+#include <utility>
+
+#include "epipe/report/fields.h"
+
+namespace epipe::report {
+namespace {
+
+using nlohmann::json;
+
+constexpr std::int64_t kMostIds = 1 << 20;
+
+Result<int> parse_id(Fields& fields, std::string_view key) {
+  const std::int64_t id = fields.count(key);
+  if (id < kMostIds) return static_cast<int>(id);
+  return Error{ErrorCode::kBadFile, fmt::format(R"(expected "{}" below {}, got {})", key, kMostIds, id)};
+}
+
+Result<CutStep> parse_cut(const json& object) {
+  Fields fields(object);
+  const auto id = parse_id(fields, "cut");
+  if (!id) return id.error();
+  const std::string direction = fields.text("direction");
+  CutStep cut{id.value(),
+              direction == "backward" ? Direction::kBackward : Direction::kForward,
+              fields.text("codec"),
+              fields.number("wire_bytes"),
+              fields.number("values"),
+              fields.number("bits_per_value"),
+              fields.number("rel_error")};
+  if (!fields.problem().empty()) return Error{ErrorCode::kBadFile, fields.problem()};
+  if (direction == "forward" || direction == "backward") return cut;
+  return Error{ErrorCode::kBadFile, fmt::format(R"(expected "direction" to be forward or backward, got "{}")", direction)};
+}
+
+Result<WorkerStep> parse_worker(const json& object) {
+  Fields fields(object);
+  const auto id = parse_id(fields, "worker");
+  if (!id) return id.error();
+  WorkerStep worker;
+  worker.worker = id.value();
+  for (std::size_t a = 0; a < kOther; ++a) {
+    const double seconds = fields.number(kActivities[a]);
+    if (seconds > 0) worker.seconds[a] = seconds;
+  }
+  worker.peak_memory_bytes = fields.number("peak_memory_bytes");
+  if (!fields.problem().empty()) return Error{ErrorCode::kBadFile, fields.problem()};
+  return worker;
+}
+
+template <typename T, typename Parse>
+Result<void> parse_list(const json& list, std::vector<T>& out, Parse&& parse) {
+  for (const json& object : list) {
+    auto item = parse(object);
+    if (!item) return item.error();
+    out.push_back(std::move(item).value());
+  }
+  return {};
+}
+
+Result<Step> parse_step(const json& object) {
+  Fields fields(object);
+  Step step{fields.count("epoch"),
+            fields.count("step"),
+            fields.number("loss"),
+            fields.number("accuracy"),
+            fields.number("samples"),
+            fields.number("seconds"),
+            {},
+            {}};
+  EPIPE_TRY(parse_list(fields.list("cuts"), step.cuts, parse_cut));
+  EPIPE_TRY(parse_list(fields.list("workers"), step.workers, parse_worker));
+  if (!fields.problem().empty()) return Error{ErrorCode::kBadFile, fields.problem()};
+  return step;
+}
+
+Result<Epoch> parse_epoch(const json& object) {
+  Fields fields(object);
+  const Epoch epoch{fields.count("epoch"),         fields.number("loss"),    fields.number("accuracy"),     fields.number("val_loss"),
+                    fields.number("val_accuracy"), fields.number("seconds"), fields.number("samples_per_s")};
+  if (!fields.problem().empty()) return Error{ErrorCode::kBadFile, fields.problem()};
+  return epoch;
+}
+
+void add_step(Metrics& metrics, Step step) {
+  const auto place = [](const Step& s) { return std::pair(s.epoch, s.step); };
+  while (!metrics.steps.empty() && place(metrics.steps.back()) >= place(step)) metrics.steps.pop_back();
+  metrics.steps.push_back(std::move(step));
+}
+
+void add_epoch(Metrics& metrics, const Epoch& epoch) {
+  while (!metrics.epochs.empty() && metrics.epochs.back().epoch >= epoch.epoch) metrics.epochs.pop_back();
+  metrics.epochs.push_back(epoch);
+}
+
+Result<void> add_line(Metrics& metrics, const json& line) {
+  Fields fields(line);
+  const std::string kind = fields.text("kind");
+  if (!fields.problem().empty()) return Error{ErrorCode::kBadFile, fields.problem()};
+  if (kind == "step") {
+    auto step = parse_step(line);
+    if (!step) return step.error();
+    add_step(metrics, std::move(step).value());
+  } else if (kind == "epoch") {
+    const auto epoch = parse_epoch(line);
+    if (!epoch) return epoch.error();
+    add_epoch(metrics, epoch.value());
+  }
+  return {};
+}
+
+void note_lost_losses(Metrics& metrics) {
+  std::size_t lost = 0;
+  std::int64_t first = 0;
+  for (const Step& step : metrics.steps) {
+    if (std::isfinite(step.loss)) continue;
+    if (lost++ == 0) first = step.step;
+  }
+  if (lost > 0)
+    metrics.notes.push_back(fmt::format("The loss of {} of {} steps is no number, first at step {}.", lost, metrics.steps.size(), first));
+}
+
+}  // namespace
+
+Result<Metrics> parse_metrics(std::string_view text, std::string_view file) {
+  Metrics metrics;
+  for (std::size_t number = 1; !text.empty(); ++number) {
+    const std::size_t end = text.find('\n');
+    const std::string_view line = text.substr(0, end);
+    text.remove_prefix(end == std::string_view::npos ? text.size() : end + 1);
+    if (line.find_first_not_of(" \t\r") == std::string_view::npos) continue;
+    const json parsed = json::parse(line, nullptr, false);
+    if (parsed.is_discarded() && end == std::string_view::npos) {
+      metrics.notes.push_back(fmt::format("{} ends in the middle of line {}: the run was stopped while writing it.", file, number));
+      break;
+    }
+    const auto added = parsed.is_discarded() ? Result<void>(Error{ErrorCode::kBadFile, "expected one JSON object, got something else"})
+                                             : add_line(metrics, parsed);
+    if (!added) return Error{ErrorCode::kBadFile, fmt::format("{}, line {}: {}", file, number, added.error().message)};
+  }
+  note_lost_losses(metrics);
+  return metrics;
+}
+
+}  // namespace epipe::report

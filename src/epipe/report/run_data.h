@@ -1,0 +1,94 @@
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <limits>
+#include <string>
+#include <vector>
+
+#include "epipe/base/result.h"
+#include "epipe/report/activity.h"
+
+// What a run directory says, as plain values. NaN: the file does not say.
+namespace epipe::report {
+
+inline constexpr double kUnknown = std::numeric_limits<double>::quiet_NaN();
+
+enum class Direction : std::uint8_t { kForward, kBackward };
+
+constexpr std::string_view name(Direction direction) { return direction == Direction::kForward ? "forward" : "backward"; }
+
+// What crossed one cut in one direction during one step.
+struct CutStep {
+  int cut = 0;
+  Direction direction = Direction::kForward;
+  std::string codec;
+  double wire_bytes = kUnknown;
+  double values = kUnknown;
+  double bits_per_value = kUnknown;
+  double rel_error = kUnknown;
+};
+
+struct WorkerStep {
+  int worker = 0;
+  std::array<double, kActivities.size()> seconds{};  // by activity; 0 where the file does not say
+  double peak_memory_bytes = kUnknown;
+};
+
+struct Step {
+  std::int64_t epoch = 0;
+  std::int64_t step = 0;  // counts on through the epochs
+  double loss = kUnknown;
+  double accuracy = kUnknown;
+  double samples = kUnknown;
+  double seconds = kUnknown;
+  std::vector<CutStep> cuts;
+  std::vector<WorkerStep> workers;
+};
+
+struct Epoch {
+  std::int64_t epoch = 0;
+  double loss = kUnknown;
+  double accuracy = kUnknown;
+  double val_loss = kUnknown;
+  double val_accuracy = kUnknown;
+  double seconds = kUnknown;
+  double samples_per_s = kUnknown;
+};
+
+struct Span {
+  std::string name;  // "F 0 1"
+  std::size_t activity = kOther;
+  double start_us = 0;
+  double duration_us = 0;
+  std::size_t track = 0;   // index into Trace::tracks
+  std::int64_t step = -1;  // -1: belongs to none
+};
+
+// A worker's thread, or a helper's: those have thread ids from 100 on.
+struct Track {
+  std::int64_t process = 0;
+  std::int64_t thread = 0;
+  std::string name;
+};
+
+struct Trace {
+  std::vector<Track> tracks;  // in the order of process and thread
+  std::vector<Span> spans;    // in the order of their start
+};
+
+struct RunData {
+  std::string name;    // the last part of the folder's path
+  std::string folder;  // as the user gave it
+  std::vector<Step> steps;
+  std::vector<Epoch> epochs;
+  Trace trace;
+  std::string config;              // config.toml as it is
+  std::vector<std::string> notes;  // what a reader of the page should know: a line cut off, a loss that is no number
+};
+
+// Reads metrics.jsonl and, where they exist, trace.json and config.toml. A file that a killed run left incomplete is read as far as
+// it goes; anything else that does not fit is an error that names file and line.
+Result<RunData> read_run(const std::string& folder);
+
+}  // namespace epipe::report

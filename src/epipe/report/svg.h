@@ -1,0 +1,30 @@
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "epipe/report/series.h"
+
+namespace epipe::report {
+
+// Builds one inline SVG. Positions are pixels from the top left; `css` are class names, text is escaped here.
+class Svg {
+ public:
+  // `label` is what a screen reader says; `attributes` are further ones, ready to write.
+  Svg(double width, double height, std::string_view label, std::string_view attributes = "");
+
+  void line(const Point& from, const Point& to, std::string_view css);
+  // A `title`, where given, shows when the pointer rests on the rectangle.
+  void rect(const Point& corner, double width, double height, std::string_view css, std::string_view title = "");
+  void dot(const Point& centre, std::string_view css);
+  void text(const Point& at, std::string_view css, std::string_view text, double turned = 0);
+  // Straight lines through the points; the script reads the name and the points back for its tooltip.
+  void path(const Series& points, std::string_view css, std::string_view name);
+
+  std::string str() && { return std::move(out_) + "</svg>\n"; }
+
+ private:
+  std::string out_;
+};
+
+}  // namespace epipe::report
