@@ -13,11 +13,11 @@ baseline=""
 for codec in none fp16 uniform:8 sort:6+2 fast:6+2 kmeans:4 sort:3+1 topk:0.1 power:4; do
   line=$($program train --model cnn --data synthetic --cuts 1,4 --place 0,1,0 --chunks 4 --codec "$codec" \
     --epochs 4 --lr 0.1 --momentum 0.9 --lr-schedule cosine --run-dir "$runs/$codec" 2>/dev/null | grep ' steps, ')
-  # "128 steps, validation accuracy 0.9941, 0.526 MB per step on the cuts, 3210 samples/s"
-  read -r accuracy megabytes rate <<<"$(sed -E 's/.*accuracy ([0-9.]+), ([0-9.]+) MB.*, ([0-9]+) samples.*/\1 \2 \3/' <<<"$line")"
-  baseline=${baseline:-$megabytes}
-  awk -v c="$codec" -v a="$accuracy" -v m="$megabytes" -v b="$baseline" -v r="$rate" \
-    'BEGIN { printf "%-20s %16d %8.1f %12d %20.4f\n", c, m * 1e6, b / m, r, a }'
+  # "128 steps, validation accuracy 0.9395, 2623488 bytes per step on the cuts, 4119 samples/s"
+  read -r accuracy bytes rate <<<"$(sed -E 's/.*accuracy ([0-9.]+), ([0-9]+) bytes.*, ([0-9]+) samples.*/\1 \2 \3/' <<<"$line")"
+  baseline=${baseline:-$bytes}
+  awk -v c="$codec" -v a="$accuracy" -v n="$bytes" -v b="$baseline" -v r="$rate" \
+    'BEGIN { printf "%-20s %16d %8.1f %12d %20.4f\n", c, n, b / n, r, a }'
 done
 
 $program report "$runs/none" "$runs/sort:6+2" "$runs/topk:0.1" -o "$runs/report.html"

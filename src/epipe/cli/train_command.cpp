@@ -81,8 +81,8 @@ void print(const train::TrainResult& result, const std::string& run_dir) {
     fmt::print("stopped after step {}, everything is saved; continue with --resume\n", result.steps);
     return;
   }
-  fmt::print("{} steps, validation accuracy {:.4f}, {:.3f} MB per step on the cuts, {:.0f} samples/s\nresults in {}\n", result.steps,
-             result.val_accuracy, result.bytes_per_step / 1e6, result.samples_per_s, run_dir);
+  fmt::print("{} steps, validation accuracy {:.4f}, {:.0f} bytes per step on the cuts, {:.0f} samples/s\nresults in {}\n", result.steps,
+             result.val_accuracy, result.bytes_per_step, result.samples_per_s, run_dir);
 }
 
 void write_report(const std::string& run_dir) {
