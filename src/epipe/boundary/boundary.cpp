@@ -49,7 +49,11 @@ Sender::Sender(BoundaryConfig config, transport::Link& link, OnFailure on_failur
 
 Sender::~Sender() {
   close();
-  thread_.join();
+  join();
+}
+
+void Sender::join() {
+  if (thread_.joinable()) thread_.join();
 }
 
 void Sender::close() {
@@ -134,7 +138,11 @@ Receiver::Receiver(BoundaryConfig config, transport::Link& link, OnFailure on_fa
 
 Receiver::~Receiver() {
   close();
-  thread_.join();
+  join();
+}
+
+void Receiver::join() {
+  if (thread_.joinable()) thread_.join();
 }
 
 void Receiver::close() {

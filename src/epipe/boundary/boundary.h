@@ -62,6 +62,7 @@ class Sender {
   std::vector<codec::State> state() const;
   void set_state(const std::vector<codec::State>& states);
   void close();
+  void join();  // after close(): until the thread, which may be reporting a failure, is gone
 
  private:
   void run();
@@ -92,6 +93,7 @@ class Receiver {
   std::vector<torch::Tensor> recv(std::uint64_t step, std::uint32_t micro_batch);
   Traffic take_traffic();
   void close();
+  void join();
 
  private:
   void run();

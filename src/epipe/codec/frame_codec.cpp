@@ -33,10 +33,10 @@ Result<void> encode_frame(Codec& codec, const torch::Tensor& x, const FrameTag& 
 Result<torch::Tensor> decode_frame(ByteView bytes, const wire::Limits& limits, const CodecOptions& options, const torch::Tensor& reuse) {
   const auto frame = wire::read_frame(bytes, limits, options.pool);
   if (!frame) return frame.error();
-  return decode_payload(frame.value(), options, std::move(reuse));
+  return decode_payload(frame.value(), options, reuse);
 }
 
-Result<torch::Tensor> decode_payload(const wire::FrameView& frame, const CodecOptions& options, torch::Tensor reuse) {
+Result<torch::Tensor> decode_payload(const wire::FrameView& frame, const CodecOptions& options, const torch::Tensor& reuse) {
   const auto& [header, payload] = frame;
   if (header.non_finite) return Error{ErrorCode::kNonFinite, "the sender found NaN or Inf in this tensor and sent no values"};
   const auto codec = make_codec(header.codec, options);

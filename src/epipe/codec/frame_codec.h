@@ -24,6 +24,6 @@ Result<torch::Tensor> decode_frame(ByteView frame, const wire::Limits& limits, c
                                    const torch::Tensor& reuse = {});
 
 // The same for a frame that was read before.
-Result<torch::Tensor> decode_payload(const wire::FrameView& frame, const CodecOptions& options, torch::Tensor reuse = {});
+Result<torch::Tensor> decode_payload(const wire::FrameView& frame, const CodecOptions& options, const torch::Tensor& reuse = {});
 
 }  // namespace epipe::codec

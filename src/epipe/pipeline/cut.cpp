@@ -63,4 +63,12 @@ void Cut::close() {
   }
 }
 
+void Cut::join() {
+  for (Way& way : ways_) {
+    if (!way.sender) continue;
+    way.sender->join();
+    way.receiver->join();
+  }
+}
+
 }  // namespace epipe::pipeline

@@ -31,6 +31,8 @@ class Cut {
   // The sender of a direction; null where no link is.
   boundary::Sender* sender(wire::Direction direction) { return ways_[index_of(direction)].sender.get(); }
   void close();
+  // After close(): until no thread of this cut runs any more.
+  void join();
 
  private:
   struct Way {

@@ -70,7 +70,11 @@ PipelineConfig checked(PipelineConfig config, std::size_t layers) {
 class Pipeline::Impl {
  public:
   Impl(std::vector<std::shared_ptr<Layer>> layers, PipelineConfig config, Loss loss);
-  ~Impl() { close(); }
+  // A thread of one cut that fails closes all cuts, so all threads end before the first cut goes.
+  ~Impl() {
+    close();
+    for (const auto& cut : cuts_) cut->join();
+  }
   Impl(const Impl&) = delete;
   Impl& operator=(const Impl&) = delete;
 
