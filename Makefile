@@ -12,8 +12,8 @@ setup:           ## install the missing Debian packages (as root)
 	@tools/setup.sh packages.txt
 
 build: setup     ## build the program: build/epipe
-	@cmake --preset release $(CMAKE_ARGS) > build.log 2>&1 || { cat build.log; exit 1; }
-	@rm -f build.log
+	@mkdir -p build
+	@cmake --preset release $(CMAKE_ARGS) > build/configure.log 2>&1 || { cat build/configure.log; exit 1; }
 	@cmake --build --preset release -j $(JOBS)
 
 test: build      ## build everything and run every test
