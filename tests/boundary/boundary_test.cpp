@@ -12,11 +12,11 @@ class Ends {
  public:
   Ends(BoundaryConfig sender_config, BoundaryConfig receiver_config)
       : link_(transport::make_inproc_link(2)),
-        sender_(std::move(sender_config), *link_, [this](std::exception_ptr e) { fail(std::move(e)); }),
-        receiver_(std::move(receiver_config), *link_, [this](std::exception_ptr e) { fail(std::move(e)); }) {}
+        sender_(std::move(sender_config), *link_.first, [this](std::exception_ptr e) { fail(std::move(e)); }),
+        receiver_(std::move(receiver_config), *link_.second, [this](std::exception_ptr e) { fail(std::move(e)); }) {}
   explicit Ends(const BoundaryConfig& config) : Ends(config, config) {}
 
-  transport::Link& link() { return *link_; }
+  transport::Link& link() { return *link_.first; }
   Sender& sender() { return sender_; }
   Receiver& receiver() { return receiver_; }
 
@@ -42,7 +42,7 @@ class Ends {
 
   std::mutex mutex_;
   std::exception_ptr failure_;
-  std::unique_ptr<transport::Link> link_;
+  std::pair<std::unique_ptr<transport::Link>, std::unique_ptr<transport::Link>> link_;
   Sender sender_;
   Receiver receiver_;
 };
@@ -115,6 +115,29 @@ TEST(Boundary, ClosingWakesWhoeverWaits) {
   EXPECT_THROW(ends.receiver().recv(0, 0), Closed);
   EXPECT_LT(watch.seconds(), 1);
   closer.join();
+}
+
+TEST(Boundary, AWorkerThatWaitsLosesItsPatience) {
+  BoundaryConfig config;
+  config.patience = std::chrono::milliseconds(30);
+  Ends ends(config);
+  try {
+    ends.receiver().recv(7, 2);
+    FAIL();
+  } catch (const transport::TimedOut& error) {
+    EXPECT_NE(std::string(error.what()).find("cut 0 forward, step 7, micro-batch 2: nothing arrived for 0.03 s"), std::string::npos);
+  }
+}
+
+TEST(Boundary, AWorkerWhosePeerTakesNothingLosesItsPatience) {
+  BoundaryConfig config;
+  config.patience = std::chrono::milliseconds(30);
+  auto [here, there] = transport::make_inproc_link(1);  // nobody receives there
+  Sender sender(config, *here, [](const std::exception_ptr&) {});
+  const auto fill = [&] {
+    for (std::uint32_t i = 0; i < 5; ++i) sender.send({0, i, false, false, {torch::ones({2})}});
+  };
+  EXPECT_THROW(fill(), transport::TimedOut);
 }
 
 }  // namespace

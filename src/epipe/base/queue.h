@@ -1,10 +1,12 @@
 #pragma once
 
+#include <chrono>
 #include <condition_variable>
 #include <cstddef>
 #include <deque>
 #include <exception>
 #include <mutex>
+#include <optional>
 #include <utility>
 
 namespace epipe {
@@ -31,16 +33,31 @@ class Queue {
     filled_.notify_one();
   }
 
+  // Whether there was room in time; `value` is taken only then. Throws Closed.
+  bool push_within(T& value, std::chrono::milliseconds patience) {
+    std::unique_lock lock(mutex_);
+    if (!room_.wait_for(lock, patience, [this] { return closed_ || values_.size() < capacity_; })) return false;
+    if (closed_) throw Closed();
+    values_.push_back(std::move(value));
+    lock.unlock();
+    filled_.notify_one();
+    return true;
+  }
+
   // Waits for a value. Throws Closed, also when values are left: a closed queue means that nobody wants them.
   T pop() {
     std::unique_lock lock(mutex_);
     filled_.wait(lock, [this] { return closed_ || !values_.empty(); });
     if (closed_) throw Closed();
-    T value = std::move(values_.front());
-    values_.pop_front();
-    lock.unlock();
-    room_.notify_one();
-    return value;
+    return take(lock);
+  }
+
+  // A value, or nothing when none came in time. Throws Closed.
+  std::optional<T> pop_within(std::chrono::milliseconds patience) {
+    std::unique_lock lock(mutex_);
+    if (!filled_.wait_for(lock, patience, [this] { return closed_ || !values_.empty(); })) return std::nullopt;
+    if (closed_) throw Closed();
+    return take(lock);
   }
 
   void close() {
@@ -53,6 +70,14 @@ class Queue {
   }
 
  private:
+  T take(std::unique_lock<std::mutex>& lock) {
+    T value = std::move(values_.front());
+    values_.pop_front();
+    lock.unlock();
+    room_.notify_one();
+    return value;
+  }
+
   const std::size_t capacity_;
   std::mutex mutex_;
   std::condition_variable room_;

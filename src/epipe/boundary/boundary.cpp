@@ -17,6 +17,8 @@ std::unique_ptr<codec::Codec> make_encoder(const std::string& spec) {
   return std::move(made).value();
 }
 
+double seconds(transport::Patience patience) { return static_cast<double>(patience.count()) / 1000; }
+
 // The loop of a boundary's thread: until the queues are closed or something fails.
 template <typename Work>
 void run_until_closed(const Work& work, const OnFailure& on_failure) {
@@ -63,6 +65,14 @@ void Sender::close() {
 
 void Sender::run() {
   run_until_closed([this] { encode_and_send(waiting_.pop()); }, on_failure_);
+}
+
+void Sender::send(Parcel parcel) {
+  if (config_.patience == transport::kForever) return waiting_.push(std::move(parcel));
+  if (!waiting_.push_within(parcel, config_.patience)) {
+    throw transport::TimedOut(fmt::format("{}: the peer took nothing for {} s; it is stalled, or the link is too slow for --timeout",
+                                          describe(config_, parcel.step, parcel.micro_batch), seconds(config_.patience)));
+  }
 }
 
 codec::Codec& Sender::encoder(std::size_t part) {
@@ -164,7 +174,7 @@ Parcel Receiver::recv_parcel() {
     Bytes bytes;
     {
       const Stopwatch watch;
-      bytes = link_.recv();
+      bytes = link_.recv(transport::kForever);
       receiving = watch.seconds();
     }
     const auto frame = wire::read_frame(bytes, config_.limits);
@@ -198,8 +208,18 @@ Parcel Receiver::recv_parcel() {
   return parcel;
 }
 
+Parcel Receiver::next(std::uint64_t step, std::uint32_t micro_batch) {
+  if (config_.patience == transport::kForever) return arrived_.pop();
+  auto parcel = arrived_.pop_within(config_.patience);
+  if (!parcel) {
+    throw transport::TimedOut(fmt::format("{}: nothing arrived for {} s; the peer is stalled, or the link is too slow for --timeout",
+                                          describe(config_, step, micro_batch), seconds(config_.patience)));
+  }
+  return std::move(*parcel);
+}
+
 std::vector<torch::Tensor> Receiver::recv(std::uint64_t step, std::uint32_t micro_batch) {
-  Parcel parcel = arrived_.pop();
+  Parcel parcel = next(step, micro_batch);
   if (parcel.step != step || parcel.micro_batch != micro_batch) {
     throw std::runtime_error(
         fmt::format("expected {}, got step {}, micro-batch {}", describe(config_, step, micro_batch), parcel.step, parcel.micro_batch));

@@ -32,7 +32,8 @@ struct BoundaryConfig {
   std::string codec = "none";  // a spec that make_codec accepts
   std::uint16_t cut = 0;
   wire::Direction direction = wire::Direction::kForward;
-  std::size_t capacity = 1;  // parcels that may wait on each side
+  std::size_t capacity = 1;                            // parcels that may wait on each side
+  transport::Patience patience = transport::kForever;  // of a worker that waits for the peer
   wire::Limits limits{};
   Tracer* tracer = nullptr;  // outlives the boundary; null: no timeline
 };
@@ -54,8 +55,8 @@ class Sender {
   Sender(const Sender&) = delete;
   Sender& operator=(const Sender&) = delete;
 
-  // Hands the tensors over; they must not change afterwards. Waits while `capacity` parcels wait. Throws Closed.
-  void send(Parcel parcel) { waiting_.push(std::move(parcel)); }
+  // Hands the tensors over; they must not change afterwards. Waits while `capacity` parcels wait. Throws Closed, or TimedOut.
+  void send(Parcel parcel);
   // Counts since the last call.
   Traffic take_traffic();
   // The state of the encoders, one per tensor of a parcel; only between steps.
@@ -88,8 +89,8 @@ class Receiver {
   Receiver(const Receiver&) = delete;
   Receiver& operator=(const Receiver&) = delete;
 
-  // The tensors of this micro-batch, which must be the next to arrive. Waits for them. Throws Closed, or std::runtime_error when
-  // something else arrives.
+  // The tensors of this micro-batch, which must be the next to arrive. Waits for them. Throws Closed, TimedOut, or std::runtime_error
+  // when something else arrives.
   std::vector<torch::Tensor> recv(std::uint64_t step, std::uint32_t micro_batch);
   Traffic take_traffic();
   void close();
@@ -98,6 +99,7 @@ class Receiver {
  private:
   void run();
   Parcel recv_parcel();
+  Parcel next(std::uint64_t step, std::uint32_t micro_batch);
 
   BoundaryConfig config_;
   transport::Link& link_;

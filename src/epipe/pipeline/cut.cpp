@@ -5,69 +5,94 @@
 #include "epipe/transport/inproc/inproc.h"
 
 namespace epipe::pipeline {
+namespace {
 
-std::unique_ptr<Cut> Cut::between_threads(const Config& config, const boundary::OnFailure& on_failure) {
-  auto cut = std::make_unique<Cut>();
-  for (const auto direction : {wire::Direction::kForward, wire::Direction::kBackward}) {
-    boundary::BoundaryConfig ends;
-    ends.codec = direction == wire::Direction::kForward ? config.forward : config.backward;
-    ends.cut = config.index;
-    ends.direction = direction;
-    ends.capacity = config.capacity;
-    ends.tracer = config.tracer;
-    Way& way = cut->ways_[index_of(direction)];
-    way.link = transport::make_inproc_link(config.capacity);
-    way.sender = std::make_unique<boundary::Sender>(ends, *way.link, on_failure);
-    way.receiver = std::make_unique<boundary::Receiver>(ends, *way.link, on_failure);
-  }
-  return cut;
+using wire::Direction;
+
+boundary::BoundaryConfig boundary_config(const Cut::Config& config, Direction direction) {
+  boundary::BoundaryConfig b;
+  b.codec = direction == Direction::kForward ? config.forward : config.backward;
+  b.cut = config.index;
+  b.direction = direction;
+  b.capacity = config.capacity;
+  b.patience = config.patience;
+  b.tracer = config.tracer;
+  return b;
 }
+
+std::size_t index_of(Direction direction) { return static_cast<std::size_t>(direction); }
+
+}  // namespace
 
 std::unique_ptr<Cut> Cut::within_worker() { return std::make_unique<Cut>(); }
 
-void Cut::send(wire::Direction direction, boundary::Parcel parcel) {
-  Way& way = ways_[index_of(direction)];
-  if (way.sender) {
-    way.sender->send(std::move(parcel));
+std::unique_ptr<Cut> Cut::between_threads(const Config& config, const boundary::OnFailure& on_failure) {
+  auto cut = std::make_unique<Cut>();
+  auto [earlier, later] = transport::make_inproc_link(config.capacity);
+  cut->add_end(config, Side::kEarlier, std::move(earlier), on_failure);
+  cut->add_end(config, Side::kLater, std::move(later), on_failure);
+  return cut;
+}
+
+std::unique_ptr<Cut> Cut::to_peer(const Config& config, Side side, std::unique_ptr<transport::Link> link,
+                                  const boundary::OnFailure& on_failure) {
+  auto cut = std::make_unique<Cut>();
+  cut->add_end(config, side, std::move(link), on_failure);
+  return cut;
+}
+
+void Cut::add_end(const Config& config, Side side, std::unique_ptr<transport::Link> link, const boundary::OnFailure& on_failure) {
+  const bool earlier = side == Side::kEarlier;
+  const auto out = boundary_config(config, earlier ? Direction::kForward : Direction::kBackward);
+  const auto in = boundary_config(config, earlier ? Direction::kBackward : Direction::kForward);
+  End& end = ends_[static_cast<std::size_t>(side)];
+  end.link = std::move(link);
+  end.sender = std::make_unique<boundary::Sender>(out, *end.link, on_failure);
+  end.receiver = std::make_unique<boundary::Receiver>(in, *end.link, on_failure);
+  linked_ = true;
+}
+
+void Cut::send(Direction direction, boundary::Parcel parcel) {
+  if (linked_) {
+    sending(direction).sender->send(std::move(parcel));
   } else {
-    way.handed_over.push_back(std::move(parcel));
+    handed_over_[index_of(direction)].push_back(std::move(parcel));
   }
 }
 
-std::vector<torch::Tensor> Cut::recv(wire::Direction direction, std::uint64_t step, std::uint32_t micro_batch) {
-  Way& way = ways_[index_of(direction)];
-  if (way.receiver) return way.receiver->recv(step, micro_batch);
-  if (way.handed_over.empty() || way.handed_over.front().micro_batch != micro_batch) {
+std::vector<torch::Tensor> Cut::recv(Direction direction, std::uint64_t step, std::uint32_t micro_batch) {
+  if (linked_) return receiving(direction).receiver->recv(step, micro_batch);
+  auto& waiting = handed_over_[index_of(direction)];
+  if (waiting.empty() || waiting.front().micro_batch != micro_batch) {
     throw std::logic_error("the schedule asks for a tensor before it was made");
   }
-  auto tensors = std::move(way.handed_over.front().tensors);
-  way.handed_over.pop_front();
+  auto tensors = std::move(waiting.front().tensors);
+  waiting.pop_front();
   return tensors;
 }
 
-boundary::Traffic Cut::take_traffic(wire::Direction direction) {
-  Way& way = ways_[index_of(direction)];
+boundary::Traffic Cut::take_traffic(Direction direction) {
   boundary::Traffic traffic;
-  if (way.sender) {
-    traffic = way.sender->take_traffic();
-    traffic += way.receiver->take_traffic();
-  }
+  if (sending(direction).sender) traffic += sending(direction).sender->take_traffic();
+  if (receiving(direction).receiver) traffic += receiving(direction).receiver->take_traffic();
   return traffic;
 }
 
+boundary::Sender* Cut::sender(Direction direction) { return sending(direction).sender.get(); }
+
 void Cut::close() {
-  for (Way& way : ways_) {
-    if (!way.sender) continue;
-    way.sender->close();
-    way.receiver->close();
+  for (End& end : ends_) {
+    if (!end.link) continue;
+    end.sender->close();
+    end.receiver->close();
   }
 }
 
 void Cut::join() {
-  for (Way& way : ways_) {
-    if (!way.sender) continue;
-    way.sender->join();
-    way.receiver->join();
+  for (End& end : ends_) {
+    if (!end.link) continue;
+    end.sender->join();
+    end.receiver->join();
   }
 }
 

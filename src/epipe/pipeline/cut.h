@@ -1,5 +1,6 @@
 #pragma once
 
+#include <array>
 #include <deque>
 #include <memory>
 
@@ -7,8 +8,11 @@
 
 namespace epipe::pipeline {
 
+// Which of the two stages at a cut.
+enum class Side : std::uint8_t { kEarlier = 0, kLater = 1 };
+
 // The way between stage j and stage j + 1, in both directions: through codec and link where they are on two workers, from hand to hand
-// where one worker has both.
+// where one worker has both. Where the other worker is in another process, only one end of the way is here.
 class Cut {
  public:
   struct Config {
@@ -16,34 +20,42 @@ class Cut {
     std::string backward = "none";
     std::uint16_t index = 0;
     std::size_t capacity = 1;  // parcels per direction
+    transport::Patience patience = transport::kForever;
     Tracer* tracer = nullptr;  // outlives the cut
   };
 
+  static std::unique_ptr<Cut> within_worker();
   // Two workers of this process.
   static std::unique_ptr<Cut> between_threads(const Config& config, const boundary::OnFailure& on_failure);
-  static std::unique_ptr<Cut> within_worker();
+  // The end at `side`; the other one is the link's peer.
+  static std::unique_ptr<Cut> to_peer(const Config& config, Side side, std::unique_ptr<transport::Link> link,
+                                      const boundary::OnFailure& on_failure);
 
+  // By the worker of the sending stage, and by that of the receiving one.
   void send(wire::Direction direction, boundary::Parcel parcel);
   std::vector<torch::Tensor> recv(wire::Direction direction, std::uint64_t step, std::uint32_t micro_batch);
 
-  // What crossed since the last call; nothing where no link is.
+  // What crossed since the last call, as far as it was seen from here; nothing where no link is.
   boundary::Traffic take_traffic(wire::Direction direction);
-  // The sender of a direction; null where no link is.
-  boundary::Sender* sender(wire::Direction direction) { return ways_[index_of(direction)].sender.get(); }
+  // The sender of a direction; null where it is not here.
+  boundary::Sender* sender(wire::Direction direction);
   void close();
   // After close(): until no thread of this cut runs any more.
   void join();
 
  private:
-  struct Way {
+  struct End {
     std::unique_ptr<transport::Link> link;
     std::unique_ptr<boundary::Sender> sender;
     std::unique_ptr<boundary::Receiver> receiver;
-    std::deque<boundary::Parcel> handed_over;  // within one worker, by its only thread
   };
-  static std::size_t index_of(wire::Direction direction) { return static_cast<std::size_t>(direction); }
+  void add_end(const Config& config, Side side, std::unique_ptr<transport::Link> link, const boundary::OnFailure& on_failure);
+  End& sending(wire::Direction direction) { return ends_[direction == wire::Direction::kForward ? 0 : 1]; }
+  End& receiving(wire::Direction direction) { return ends_[direction == wire::Direction::kForward ? 1 : 0]; }
 
-  std::array<Way, 2> ways_;  // by direction
+  std::array<End, 2> ends_;                                  // by side; those that are here
+  bool linked_ = false;                                      // otherwise within one worker
+  std::array<std::deque<boundary::Parcel>, 2> handed_over_;  // by direction; within one worker, by its only thread
 };
 
 }  // namespace epipe::pipeline

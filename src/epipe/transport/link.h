@@ -1,16 +1,36 @@
 #pragma once
 
+#include <chrono>
+#include <stdexcept>
+
 #include "epipe/base/bytes.h"
 
 namespace epipe::transport {
 
-// One direction of one cut, from one worker to another. Frames arrive whole, once and in order. One thread sends, one receives.
+using Patience = std::chrono::milliseconds;
+inline constexpr Patience kForever = Patience::max();
+
+// The peer is gone, or the way to it; what() says which and why.
+class Lost : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
+// Nothing arrived in time. The link is still whole.
+class TimedOut : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
+// One end of a two-way connection to a peer. Messages (frames, or commands) arrive whole, once and in order. One thread sends and one
+// receives, possibly at the same time.
 class Link {
  public:
   virtual ~Link() = default;
-  // Waits while the link is full. Throws Closed when it was closed here, std::runtime_error with the reason when the peer is lost.
-  virtual void send(Bytes frame) = 0;
-  virtual Bytes recv() = 0;
+  // Waits while the link is full. Throws Closed when it was closed here, Lost when the peer is gone.
+  virtual void send(Bytes message) = 0;
+  // The next message. Throws Closed, Lost, or TimedOut when none arrived within `patience`.
+  virtual Bytes recv(Patience patience) = 0;
   // Ends every wait at once, here and at the peer. Any thread may call it, more than once.
   virtual void close() = 0;
 };

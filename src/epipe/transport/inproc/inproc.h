@@ -2,12 +2,14 @@
 
 #include <cstddef>
 #include <memory>
+#include <utility>
 
 #include "epipe/transport/link.h"
 
 namespace epipe::transport {
 
-// A link between two threads of this process that holds up to `capacity` frames. Both ends use the same object.
-std::unique_ptr<Link> make_inproc_link(std::size_t capacity);
+// The two ends of a link between two threads of this process; each way holds up to `capacity` messages. Either end closes both, and both
+// then throw Closed.
+std::pair<std::unique_ptr<Link>, std::unique_ptr<Link>> make_inproc_link(std::size_t capacity);
 
 }  // namespace epipe::transport
