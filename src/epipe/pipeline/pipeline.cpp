@@ -89,7 +89,10 @@ class Pipeline::Impl {
   void close() {
     for (const auto& cut : cuts_) cut->close();
   }
+  void make_stages(const std::vector<std::shared_ptr<Layer>>& layers);
+  std::unique_ptr<Cut> make_cut(int j);
   const schedule::Schedule& schedule_for(int chunks, bool training);
+  void on_threads(const std::function<void(std::size_t)>& work);
   void run_worker(std::size_t worker, Run& run);
   void run_forward(const Action& action, Run& run, int worker);
   void run_backward(const Action& action, Run& run, int worker);
@@ -97,6 +100,7 @@ class Pipeline::Impl {
   void finish_forward(int i, const Tensors& outputs, Run& run);
   ForwardContext context(const Batch& micro_batch, const Run& run) const;
   StepResult collect(const Run& run);
+  int worker_of(int stage) const { return config_.placement.worker_of[static_cast<std::size_t>(stage)]; }
   bool is_last(int stage) const { return static_cast<std::size_t>(stage) + 1 == stages_.size(); }
   Stage& stage(int j) { return stages_[static_cast<std::size_t>(j)]; }
   Cut& cut(int j) { return *cuts_[static_cast<std::size_t>(j)]; }
@@ -108,41 +112,58 @@ class Pipeline::Impl {
   std::vector<std::unique_ptr<Cut>> cuts_;
   std::map<std::pair<int, bool>, schedule::Schedule> schedules_;  // by chunks and training
   std::vector<WorkerTimes> times_;
-  std::vector<std::unique_ptr<WorkerThread>> threads_;  // last: they use all of the above
+  std::vector<std::unique_ptr<WorkerThread>> threads_;  // by worker, null elsewhere; last: they use all of the above
 };
 
 Pipeline::Impl::Impl(std::vector<std::shared_ptr<Layer>> layers, PipelineConfig config, Loss loss)
     : config_(checked(std::move(config), layers.size())), loss_(std::move(loss)), failure_([this] { close(); }) {
+  make_stages(layers);
+  for (int j = 0; j < static_cast<int>(config_.cuts.size()); ++j) cuts_.push_back(make_cut(j));
+  times_.resize(static_cast<std::size_t>(workers()));
+  threads_.resize(static_cast<std::size_t>(workers()));
+  for (int w = 0; w < workers(); ++w) {
+    if (!config_.elsewhere.has(w)) threads_[static_cast<std::size_t>(w)] = std::make_unique<WorkerThread>(config_.threads);
+  }
+}
+
+void Pipeline::Impl::make_stages(const std::vector<std::shared_ptr<Layer>>& layers) {
   std::size_t begin = 0;
   for (std::size_t j = 0; j <= config_.cuts.size(); ++j) {
     const std::size_t end = j < config_.cuts.size() ? config_.cuts[j] : layers.size();
-    const auto first = layers.begin() + static_cast<std::ptrdiff_t>(begin);
-    const auto device = config_.devices[static_cast<std::size_t>(config_.placement.worker_of[j])];
+    const int worker = worker_of(static_cast<int>(j));
     Stage::Options options;
     options.recompute = config_.recompute;
     // What topk dropped on the way here has no part in the result, so its gradient is dropped on the way back.
     options.mask_gradients =
         j > 0 && config_.placement.crosses(static_cast<int>(j) - 1) && config_.codecs[j - 1].forward.starts_with("topk:");
-    stages_.emplace_back(std::vector<std::shared_ptr<Layer>>(first, first + static_cast<std::ptrdiff_t>(end - begin)), device, options);
+    std::vector<std::shared_ptr<Layer>> own;
+    if (!config_.elsewhere.has(worker)) {
+      own.assign(layers.begin() + static_cast<std::ptrdiff_t>(begin), layers.begin() + static_cast<std::ptrdiff_t>(end));
+    }
+    stages_.emplace_back(std::move(own), config_.devices[static_cast<std::size_t>(worker)], options);
     begin = end;
   }
-  for (std::size_t j = 0; j < config_.cuts.size(); ++j) {
-    if (!config_.placement.crosses(static_cast<int>(j))) {
-      cuts_.push_back(Cut::within_worker());
-      continue;
-    }
-    Cut::Config cut;
-    cut.forward = config_.codecs[j].forward;
-    cut.backward = config_.codecs[j].backward;
-    cut.index = static_cast<std::uint16_t>(j);
-    // Evaluation runs the forwards of gpipe, whatever training runs.
-    cut.capacity =
-        static_cast<std::size_t>(std::max(schedule::queue_capacity(config_.policy), schedule::queue_capacity(schedule::Policy::kGpipe)));
-    cut.tracer = config_.tracer;
-    cuts_.push_back(Cut::between_threads(cut, [this](std::exception_ptr error) { failure_.report(std::move(error)); }));
-  }
-  times_.resize(static_cast<std::size_t>(workers()));
-  for (int w = 0; w < workers(); ++w) threads_.push_back(std::make_unique<WorkerThread>(config_.threads));
+}
+
+std::unique_ptr<Cut> Pipeline::Impl::make_cut(int j) {
+  const int earlier = worker_of(j);
+  const int later = worker_of(j + 1);
+  const bool earlier_here = !config_.elsewhere.has(earlier);
+  const bool later_here = !config_.elsewhere.has(later);
+  if (earlier == later || (!earlier_here && !later_here)) return Cut::within_worker();
+  Cut::Config cut;
+  cut.forward = config_.codecs[static_cast<std::size_t>(j)].forward;
+  cut.backward = config_.codecs[static_cast<std::size_t>(j)].backward;
+  cut.index = static_cast<std::uint16_t>(j);
+  // Evaluation runs the forwards of gpipe, whatever training runs.
+  cut.capacity =
+      static_cast<std::size_t>(std::max(schedule::queue_capacity(config_.policy), schedule::queue_capacity(schedule::Policy::kGpipe)));
+  cut.patience = config_.elsewhere.patience;
+  cut.tracer = config_.tracer;
+  const auto on_failure = [this](std::exception_ptr error) { failure_.report(std::move(error)); };
+  if (earlier_here && later_here) return Cut::between_threads(cut, on_failure);
+  return Cut::to_peer(cut, earlier_here ? Side::kEarlier : Side::kLater, config_.elsewhere.link(j, earlier_here ? later : earlier),
+                      on_failure);
 }
 
 const schedule::Schedule& Pipeline::Impl::schedule_for(int chunks, bool training) {
@@ -168,10 +189,19 @@ StepResult Pipeline::Impl::run(const Batch& batch, StepId id, bool training) {
   run.correct.resize(m);
   run.loss_gradients.resize(m);
   run.predictions.resize(m);
-  for (std::size_t w = 0; w < threads_.size(); ++w) threads_[w]->start([this, w, &run] { run_worker(w, run); });
-  for (const auto& thread : threads_) thread->wait();
-  failure_.rethrow_if_any();
+  on_threads([this, &run](std::size_t worker) { run_worker(worker, run); });
   return collect(run);
+}
+
+// Runs work(worker) in the thread of every worker that is here and waits. Throws the first error of any thread.
+void Pipeline::Impl::on_threads(const std::function<void(std::size_t)>& work) {
+  for (std::size_t w = 0; w < threads_.size(); ++w) {
+    if (threads_[w]) threads_[w]->start([&work, w] { work(w); });
+  }
+  for (const auto& thread : threads_) {
+    if (thread) thread->wait();
+  }
+  failure_.rethrow_if_any();
 }
 
 // The program of one worker. Its first error ends the run for everybody.
@@ -282,26 +312,22 @@ StepResult Pipeline::Impl::collect(const Run& run) {
     result.workers[earlier].decode += result.backward[j].decode_seconds;
   }
   for (const Stage& stage : stages_) result.peak_live.push_back(stage.peak_live());
-  if (!run.training && run.predictions[0].defined()) result.predictions = torch::cat(run.predictions);
+  if (!run.training && !run.predictions.empty() && run.predictions[0].defined()) result.predictions = torch::cat(run.predictions);
   return result;
 }
 
 void Pipeline::Impl::on_workers(const std::function<void(int, const std::vector<Stage*>&)>& work) {
-  for (std::size_t w = 0; w < threads_.size(); ++w) {
-    threads_[w]->start([this, w, &work] {
-      std::vector<Stage*> own;
-      for (std::size_t j = 0; j < stages_.size(); ++j) {
-        if (config_.placement.worker_of[j] == static_cast<int>(w)) own.push_back(&stages_[j]);
-      }
-      try {
-        work(static_cast<int>(w), own);
-      } catch (...) {
-        failure_.report(std::current_exception());
-      }
-    });
-  }
-  for (const auto& thread : threads_) thread->wait();
-  failure_.rethrow_if_any();
+  on_threads([this, &work](std::size_t w) {
+    std::vector<Stage*> own;
+    for (std::size_t j = 0; j < stages_.size(); ++j) {
+      if (config_.placement.worker_of[j] == static_cast<int>(w)) own.push_back(&stages_[j]);
+    }
+    try {
+      work(static_cast<int>(w), own);
+    } catch (...) {
+      failure_.report(std::current_exception());
+    }
+  });
 }
 
 Pipeline::Pipeline(std::vector<std::shared_ptr<Layer>> layers, PipelineConfig config, Loss loss)

@@ -2,6 +2,7 @@
 
 #include <torch/types.h>
 
+#include <algorithm>
 #include <functional>
 #include <memory>
 #include <string>
@@ -13,6 +14,7 @@
 #include "epipe/layer/batch.h"
 #include "epipe/pipeline/stage.h"
 #include "epipe/schedule/generate.h"
+#include "epipe/transport/link.h"
 
 namespace epipe::pipeline {
 
@@ -24,6 +26,16 @@ struct CutCodecs {
   std::string backward = "none";
 };
 
+// The workers that other processes run. A pipeline computes the stages of its own workers and exchanges tensors with the others.
+struct Elsewhere {
+  std::vector<int> workers;
+  // This process's end of the way at `cut` to worker `peer`.
+  std::function<std::unique_ptr<transport::Link>(int cut, int peer)> link;
+  transport::Patience patience = transport::kForever;  // of a worker that waits for them
+
+  bool has(int worker) const { return std::find(workers.begin(), workers.end(), worker) != workers.end(); }
+};
+
 struct PipelineConfig {
   std::vector<std::size_t> cuts;  // layer index at which each stage but the first begins, ascending; none: one stage
   schedule::Placement placement;  // the worker of each stage; empty: stage j on worker j
@@ -33,6 +45,7 @@ struct PipelineConfig {
   std::vector<torch::Device> devices;  // of each worker; empty: the CPU
   std::vector<CutCodecs> codecs;       // by cut; empty: none everywhere. Cuts within one worker are handed over as they are
   bool recompute = false;              // keep only the inputs of a stage between forward and backward
+  Elsewhere elsewhere{};               // the workers of other processes; default: all are here
   Tracer* tracer = nullptr;            // outlives the pipeline; null: no timeline
   std::uint64_t seed = 0;
 };
@@ -61,15 +74,16 @@ struct WorkerTimes {
   double decode = 0;
 };
 
+// What is known in this process: of workers elsewhere, zeros.
 struct StepResult {
-  double loss = 0;  // the mean over the samples of the batch, for any chunking
+  double loss = 0;  // the mean over the samples of the batch, for any chunking; where the last stage is
   double correct = 0;
   std::int64_t samples = 0;
   std::vector<boundary::Traffic> forward;   // by cut
   std::vector<boundary::Traffic> backward;  // by cut
   std::vector<WorkerTimes> workers;
   std::vector<int> peak_live;   // by stage: micro-batches held at once
-  torch::Tensor predictions{};  // evaluate() only
+  torch::Tensor predictions{};  // evaluate() only; where the last stage is
 };
 
 // Trains a list of layers cut into stages, one thread per worker, in schedule order. With the codec none it computes what one stage
@@ -86,15 +100,15 @@ class Pipeline {
   // Forward only, in evaluation mode, encoders frozen.
   StepResult evaluate(const Batch& batch, StepId id);
 
-  // Calls work(worker, its stages) in every worker's thread, all at once, and waits; for optimizers and their like.
+  // Calls work(worker, its stages) in the thread of every worker that is here, all at once, and waits; for optimizers and their like.
   void on_workers(const std::function<void(int, const std::vector<Stage*>&)>& work);
   // Ends the batch: statistics gathered by its micro-batches are taken over, or dropped.
   void commit_batch();
   void discard_batch();
 
   int stages() const;
-  int workers() const;
-  // The state of all encoders, by "cut/direction/part/name"; between steps.
+  int workers() const;  // everywhere
+  // The state of the encoders that are here, by "cut/direction/part/name"; between steps.
   codec::State encoder_state() const;
   void set_encoder_state(const codec::State& state);
 
