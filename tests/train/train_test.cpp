@@ -22,6 +22,7 @@ class Silent final : public Observer {
     if (stop_after != 0 && progress.step >= stop_after) stop = true;
   }
   void on_epoch(const EpochResult&) override {}
+  void on_note(const std::string&) override {}
 
   std::uint64_t stop_after = 0;
   std::atomic<bool> stop = false;

@@ -16,6 +16,7 @@ std::string_view name(ErrorCode code) {
     case ErrorCode::kNonFinite: return "non_finite";
     case ErrorCode::kOutOfRange: return "out_of_range";
     case ErrorCode::kBadFile: return "bad_file";
+    case ErrorCode::kBadMessage: return "bad_message";
     case ErrorCode::kIo: return "io";
   }
   return "unknown";

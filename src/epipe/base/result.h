@@ -22,6 +22,7 @@ enum class ErrorCode : std::uint8_t {
   kNonFinite,    // NaN or Inf where only numbers are allowed
   kOutOfRange,   // finite, but not representable by this codec
   kBadFile,      // a file of the wrong kind
+  kBadMessage,   // a command or an answer that no peer sends
   kIo,           // the operating system refused
 };
 

@@ -65,9 +65,34 @@ void Sender::close() {
 
 void Sender::run() {
   run_until_closed([this] { encode_and_send(waiting_.pop()); }, on_failure_);
+  {
+    const std::lock_guard lock(mutex_);
+    over_ = true;
+  }
+  encoded_.notify_all();
+}
+
+void Sender::count(int parcels) {
+  {
+    const std::lock_guard lock(mutex_);
+    unencoded_ += parcels;
+  }
+  encoded_.notify_all();
+}
+
+void Sender::finish_encoding() {
+  std::unique_lock lock(mutex_);
+  const auto finished = [this] { return over_ || unencoded_ == 0; };
+  if (config_.patience == transport::kForever) {
+    encoded_.wait(lock, finished);
+  } else if (!encoded_.wait_for(lock, config_.patience, finished)) {
+    throw transport::TimedOut(fmt::format("cut {}: the peer took nothing for {} s", config_.cut, seconds(config_.patience)));
+  }
+  if (unencoded_ != 0) throw Closed();
 }
 
 void Sender::send(Parcel parcel) {
+  count(1);
   if (config_.patience == transport::kForever) return waiting_.push(std::move(parcel));
   if (!waiting_.push_within(parcel, config_.patience)) {
     throw transport::TimedOut(fmt::format("{}: the peer took nothing for {} s; it is stalled, or the link is too slow for --timeout",
@@ -81,6 +106,7 @@ codec::Codec& Sender::encoder(std::size_t part) {
 }
 
 void Sender::encode_and_send(const Parcel& parcel) {
+  if (parcel.tensors.empty()) return count(-1);
   if (parcel.tensors.size() > kMaxParts) throw std::runtime_error(fmt::format("a cut carries at most {} tensors", kMaxParts));
   for (std::size_t part = 0; part < parcel.tensors.size(); ++part) {
     const torch::Tensor x = parcel.tensors[part].detach().to(torch::kCPU);
@@ -91,6 +117,7 @@ void Sender::encode_and_send(const Parcel& parcel) {
                               static_cast<std::uint8_t>(parcel.tensors.size()),
                               config_.direction};
     Bytes frame = encode(x, part, parcel, tag);
+    if (part + 1 == parcel.tensors.size()) count(-1);
     double sending = 0;
     const Span span(sending, config_.tracer, track_of(config_, false), "send", parcel.step, fmt::format("send {}", parcel.micro_batch));
     link_.send(std::move(frame));

@@ -2,6 +2,7 @@
 
 #include <torch/types.h>
 
+#include <condition_variable>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -57,6 +58,8 @@ class Sender {
 
   // Hands the tensors over; they must not change afterwards. Waits while `capacity` parcels wait. Throws Closed, or TimedOut.
   void send(Parcel parcel);
+  // Waits until all that was handed over is encoded, so that traffic and state are whole. Throws Closed, or TimedOut.
+  void finish_encoding();
   // Counts since the last call.
   Traffic take_traffic();
   // The state of the encoders, one per tensor of a parcel; only between steps.
@@ -67,6 +70,7 @@ class Sender {
 
  private:
   void run();
+  void count(int parcels);
   void encode_and_send(const Parcel& parcel);
   Bytes encode(const torch::Tensor& x, std::size_t part, const Parcel& parcel, const codec::FrameTag& tag);
   void measure(const torch::Tensor& x, const Bytes& frame);
@@ -77,6 +81,9 @@ class Sender {
   OnFailure on_failure_;
   Queue<Parcel> waiting_;
   mutable std::mutex mutex_;  // guards what follows
+  std::condition_variable encoded_;
+  std::int64_t unencoded_ = 0;  // parcels
+  bool over_ = false;           // the thread has ended
   std::vector<std::unique_ptr<codec::Codec>> encoders_;
   Traffic traffic_;
   std::thread thread_;  // last: it uses all of the above

@@ -37,6 +37,7 @@ class Console final : public train::Observer {
                e.val_loss, e.val_accuracy, e.seconds);
     std::fflush(stdout);
   }
+  void on_note(const std::string& text) override { fmt::print(stderr, "{}{}\n", terminal_ ? "\r\033[K" : "", text); }
 
  private:
   bool terminal_ = isatty(STDERR_FILENO) != 0;

@@ -71,6 +71,12 @@ std::vector<torch::Tensor> Cut::recv(Direction direction, std::uint64_t step, st
   return tensors;
 }
 
+void Cut::finish_encoding() {
+  for (End& end : ends_) {
+    if (end.sender) end.sender->finish_encoding();
+  }
+}
+
 boundary::Traffic Cut::take_traffic(Direction direction) {
   boundary::Traffic traffic;
   if (sending(direction).sender) traffic += sending(direction).sender->take_traffic();

@@ -35,6 +35,8 @@ class Cut {
   void send(wire::Direction direction, boundary::Parcel parcel);
   std::vector<torch::Tensor> recv(wire::Direction direction, std::uint64_t step, std::uint32_t micro_batch);
 
+  // Waits until all that was sent from here is encoded.
+  void finish_encoding();
   // What crossed since the last call, as far as it was seen from here; nothing where no link is.
   boundary::Traffic take_traffic(wire::Direction direction);
   // The sender of a direction; null where it is not here.

@@ -190,10 +190,11 @@ StepResult Pipeline::Impl::run(const Batch& batch, StepId id, bool training) {
   run.loss_gradients.resize(m);
   run.predictions.resize(m);
   on_threads([this, &run](std::size_t worker) { run_worker(worker, run); });
+  failure_.rethrow_if_any();
   return collect(run);
 }
 
-// Runs work(worker) in the thread of every worker that is here and waits. Throws the first error of any thread.
+// Runs work(worker), which must not throw, in the thread of every worker that is here, and waits.
 void Pipeline::Impl::on_threads(const std::function<void(std::size_t)>& work) {
   for (std::size_t w = 0; w < threads_.size(); ++w) {
     if (threads_[w]) threads_[w]->start([&work, w] { work(w); });
@@ -201,7 +202,6 @@ void Pipeline::Impl::on_threads(const std::function<void(std::size_t)>& work) {
   for (const auto& thread : threads_) {
     if (thread) thread->wait();
   }
-  failure_.rethrow_if_any();
 }
 
 // The program of one worker. Its first error ends the run for everybody.
@@ -218,6 +218,7 @@ void Pipeline::Impl::run_worker(std::size_t worker, Run& run) {
         run_backward(action, run, static_cast<int>(worker));
       }
     }
+    for (const auto& cut : cuts_) cut->finish_encoding();
   } catch (const Closed&) {
     // Another thread failed and said why.
   } catch (...) {
@@ -317,7 +318,8 @@ StepResult Pipeline::Impl::collect(const Run& run) {
 }
 
 void Pipeline::Impl::on_workers(const std::function<void(int, const std::vector<Stage*>&)>& work) {
-  on_threads([this, &work](std::size_t w) {
+  std::vector<std::exception_ptr> errors(threads_.size());
+  on_threads([&](std::size_t w) {
     std::vector<Stage*> own;
     for (std::size_t j = 0; j < stages_.size(); ++j) {
       if (config_.placement.worker_of[j] == static_cast<int>(w)) own.push_back(&stages_[j]);
@@ -325,9 +327,12 @@ void Pipeline::Impl::on_workers(const std::function<void(int, const std::vector<
     try {
       work(static_cast<int>(w), own);
     } catch (...) {
-      failure_.report(std::current_exception());
+      errors[w] = std::current_exception();
     }
   });
+  for (const auto& error : errors) {
+    if (error) std::rethrow_exception(error);
+  }
 }
 
 Pipeline::Pipeline(std::vector<std::shared_ptr<Layer>> layers, PipelineConfig config, Loss loss)

@@ -72,6 +72,19 @@ struct WorkerTimes {
   double wait = 0;    // for tensors of other workers
   double encode = 0;  // by the threads beside the worker, while it computes
   double decode = 0;
+  double all_reduce = 0;                // gradients of replicas, beyond what overlaps with backward
+  std::uint64_t peak_memory_bytes = 0;  // of its process
+
+  WorkerTimes& operator+=(const WorkerTimes& other) {
+    forward += other.forward;
+    backward += other.backward;
+    wait += other.wait;
+    encode += other.encode;
+    decode += other.decode;
+    all_reduce += other.all_reduce;
+    peak_memory_bytes = std::max(peak_memory_bytes, other.peak_memory_bytes);
+    return *this;
+  }
 };
 
 // What is known in this process: of workers elsewhere, zeros.
@@ -100,7 +113,8 @@ class Pipeline {
   // Forward only, in evaluation mode, encoders frozen.
   StepResult evaluate(const Batch& batch, StepId id);
 
-  // Calls work(worker, its stages) in the thread of every worker that is here, all at once, and waits; for optimizers and their like.
+  // Calls work(worker, its stages) in the thread of every worker that is here, all at once, and waits; for optimizers and
+  // their like. A step that failed does not prevent it; what `work` throws is thrown.
   void on_workers(const std::function<void(int, const std::vector<Stage*>&)>& work);
   // Ends the batch: statistics gathered by its micro-batches are taken over, or dropped.
   void commit_batch();

@@ -20,16 +20,6 @@ void require(Result<void> result) {
 
 std::string name_of(std::uint64_t step) { return fmt::format("{}{:09}", kPrefix, step); }
 
-// The complete checkpoints, oldest first.
-std::vector<std::string> complete(const std::string& folder) {
-  std::vector<std::string> names;
-  for (const std::string& name : list_folder(folder)) {
-    if (name.starts_with(kPrefix)) names.push_back(name);
-  }
-  std::sort(names.begin(), names.end());
-  return names;
-}
-
 model::SafeTensors read(const std::string& path) {
   auto file = model::read_safetensors(path);
   if (!file) throw std::runtime_error(fmt::format("cannot resume: {}", file.error().message));
@@ -48,16 +38,33 @@ void Checkpoints::save(const Checkpoint& checkpoint) const {
   require(model::write_safetensors(unfinished + "/model.safetensors", checkpoint.model, metadata));
   require(model::write_safetensors(unfinished + "/optimizer.safetensors", checkpoint.optimizer, {}));
   require(model::write_safetensors(unfinished + "/encoders.safetensors", checkpoint.encoders, {}));
-  require(remove_tree(finished));  // a replayed step
+  discard(checkpoint.step);  // of a step that is replayed
   require(rename_path(unfinished, finished));
-  const auto names = complete(folder_);
-  for (std::size_t i = 0; i + kKept < names.size(); ++i) require(remove_tree(folder_ + "/" + names[i]));
+  const auto all = steps();
+  for (std::size_t i = 0; i + kKept < all.size(); ++i) discard(all[i]);
 }
 
-std::optional<Checkpoint> Checkpoints::load_newest() const {
-  const auto names = complete(folder_);
-  if (names.empty()) return std::nullopt;
-  const std::string folder = folder_ + "/" + names.back();
+// What is half removed must not look like a checkpoint.
+void Checkpoints::discard(std::uint64_t step) const {
+  const auto all = steps();
+  if (std::find(all.begin(), all.end(), step) == all.end()) return;
+  const std::string discarded = folder_ + "/discarded";
+  require(remove_tree(discarded));
+  require(rename_path(folder_ + "/" + name_of(step), discarded));
+  require(remove_tree(discarded));
+}
+
+std::vector<std::uint64_t> Checkpoints::steps() const {
+  std::vector<std::uint64_t> all;
+  for (const std::string& name : list_folder(folder_)) {
+    if (name.starts_with(kPrefix)) all.push_back(std::stoull(name.substr(kPrefix.size())));
+  }
+  std::sort(all.begin(), all.end());
+  return all;
+}
+
+Checkpoint Checkpoints::load(std::uint64_t step) const {
+  const std::string folder = folder_ + "/" + name_of(step);
   auto model = read(folder + "/model.safetensors");
   Checkpoint checkpoint;
   checkpoint.step = std::stoull(model.metadata.at("step"));

@@ -4,8 +4,8 @@
 
 #include <cstdint>
 #include <map>
-#include <optional>
 #include <string>
+#include <vector>
 
 namespace epipe::train {
 
@@ -28,10 +28,14 @@ class Checkpoints {
   explicit Checkpoints(std::string folder) : folder_(std::move(folder)) {}
 
   void save(const Checkpoint& checkpoint) const;
-  // The newest one that is complete; nullopt where there is none. Throws std::runtime_error when it cannot be read.
-  std::optional<Checkpoint> load_newest() const;
+  // The steps of the complete ones, ascending.
+  std::vector<std::uint64_t> steps() const;
+  // Throws std::runtime_error when it is not there or cannot be read.
+  Checkpoint load(std::uint64_t step) const;
 
  private:
+  void discard(std::uint64_t step) const;
+
   std::string folder_;
 };
 

@@ -62,9 +62,9 @@ json workers_json(const pipeline::StepResult& result, double data_seconds, doubl
                    {"optimizer", optimizer_seconds},
                    {"encode", times.encode},
                    {"decode", times.decode},
-                   {"all_reduce", 0},
+                   {"all_reduce", times.all_reduce},
                    {"wait", times.wait},
-                   {"peak_memory_bytes", peak_memory_bytes()}});
+                   {"peak_memory_bytes", times.peak_memory_bytes}});
   }
   return all;
 }

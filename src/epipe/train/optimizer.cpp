@@ -19,15 +19,25 @@ OptimizerConfig::Kind parse_optimizer(const std::string& name) {
   throw std::invalid_argument(fmt::format("unknown optimizer \"{}\"; known are sgd, adam and adamw", name));
 }
 
+std::string to_string(OptimizerConfig::Kind kind) {
+  switch (kind) {
+    case OptimizerConfig::Kind::kSgd: return "sgd";
+    case OptimizerConfig::Kind::kAdam: return "adam";
+    case OptimizerConfig::Kind::kAdamW: return "adamw";
+  }
+  return "";
+}
+
 Optimizer::Optimizer(const OptimizerConfig& config, NamedParameters parameters) : config_(config), parameters_(std::move(parameters)) {
   if (config_.nesterov && config_.momentum <= 0) throw std::invalid_argument("nesterov needs a momentum above 0");
 }
 
-void Optimizer::step(double learning_rate) {
+void Optimizer::step(double learning_rate, double scale) {
   const torch::NoGradGuard no_grad;
   ++steps_;
   for (auto& [name, parameter] : parameters_) {
     if (!parameter.grad().defined()) continue;
+    if (scale != 1) parameter.mutable_grad().mul_(scale);
     config_.kind == OptimizerConfig::Kind::kSgd ? sgd(name, parameter, learning_rate) : adam(name, parameter, learning_rate);
   }
 }

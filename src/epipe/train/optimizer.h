@@ -27,7 +27,8 @@ class Optimizer {
  public:
   Optimizer(const OptimizerConfig& config, NamedParameters parameters);
 
-  void step(double learning_rate);
+  // With the gradients times `scale`, which changes them.
+  void step(double learning_rate, double scale = 1);
 
   // "name/momentum", "name/first", "name/second", "steps": everything the next step depends on.
   std::map<std::string, torch::Tensor> state() const;
@@ -46,5 +47,6 @@ class Optimizer {
 
 // "sgd", "adam", "adamw"; std::invalid_argument otherwise.
 OptimizerConfig::Kind parse_optimizer(const std::string& name);
+std::string to_string(OptimizerConfig::Kind kind);
 
 }  // namespace epipe::train

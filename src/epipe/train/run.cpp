@@ -5,7 +5,7 @@
 
 #include <algorithm>
 #include <charconv>
-#include <cmath>
+#include <numeric>
 #include <stdexcept>
 
 #include "epipe/model/named_tensors.h"
@@ -13,8 +13,6 @@
 namespace epipe::train {
 namespace {
 
-using pipeline::Pipeline;
-using pipeline::Stage;
 using pipeline::StepResult;
 
 data::Splits open_data(const TrainConfig& config) {
@@ -60,48 +58,71 @@ std::vector<pipeline::CutCodecs> choose_codecs(const TrainConfig& config, std::s
   return codecs;
 }
 
-pipeline::LossResult cross_entropy(const layer::Tensors& outputs, const torch::Tensor& targets) {
-  const auto& logits = outputs[0];
-  return {torch::nll_loss(torch::log_softmax(logits, -1), targets, {}, at::Reduction::Sum),
-          static_cast<double>(logits.argmax(-1).eq(targets).sum().item<std::int64_t>())};
+// What only the client uses, but a run that continues must share.
+std::map<std::string, std::string> client_settings(const TrainConfig& c) {
+  return {{"data", c.data},
+          {"batch", fmt::to_string(c.batch)},
+          {"epochs", fmt::to_string(c.epochs)},
+          {"lr", fmt::to_string(c.lr)},
+          {"lr_schedule", c.lr_schedule},
+          {"lr_power", fmt::to_string(c.lr_power)},
+          {"warmup", fmt::to_string(c.warmup)},
+          {"clip", fmt::to_string(c.clip)},
+          {"shuffle", fmt::to_string(c.shuffle)}};
 }
 
-// What a resumed run must have in common with the one it continues.
-std::string fingerprint(const TrainConfig& c, const pipeline::PipelineConfig& p) {
-  std::string codecs;
-  for (const auto& codec : p.codecs) codecs += fmt::format("{}|{} ", codec.forward, codec.backward);
-  return fmt::format(
-      "model={} data={} cuts={} place={} chunks={} schedule={} codecs={}recompute={} threads={} batch={} epochs={} optimizer={} "
-      "momentum={} "
-      "nesterov={} weight_decay={} lr={} lr_schedule={} lr_power={} warmup={} clip={} seed={} shuffle={}",
-      c.model, c.data, fmt::join(p.cuts, ","), fmt::join(c.place, ","), c.chunks, c.schedule, codecs, c.recompute, c.threads, c.batch,
-      c.epochs, c.optimizer, c.update.momentum, c.update.nesterov, c.update.weight_decay, c.lr, c.lr_schedule, c.lr_power, c.warmup, c.clip,
-      c.seed, c.shuffle);
+Plan make_plan(const TrainConfig& config, const model::Model& model, const data::Dataset& data) {
+  Plan plan;
+  plan.model = config.model;
+  plan.data = data.spec();
+  plan.seed = config.seed;
+  plan.cuts = choose_cuts(config, model, data);
+  plan.place = config.place;
+  plan.chunks = config.chunks;
+  plan.schedule = config.schedule;
+  plan.codecs = choose_codecs(config, plan.cuts.size());
+  plan.recompute = config.recompute;
+  plan.threads = config.threads;
+  plan.update = config.update;
+  plan.update.kind = parse_optimizer(config.optimizer);
+  plan.client = client_settings(config);
+  return plan;
 }
 
-// Calls work(full name, parameter) for every parameter of the stages.
-template <typename Work>
-void for_parameters(const std::vector<Stage*>& stages, const Work& work) {
-  for (const Stage* stage : stages) {
-    for (const auto& layer : stage->layers()) {
-      for (const auto& item : layer->named_parameters()) work(layer->name() + "." + item.key(), item.value());
-    }
+std::vector<std::string> parameter_order(const model::Model& model) {
+  std::vector<std::string> names;
+  for (const auto& layer : model.layers) {
+    for (const auto& item : layer->named_parameters()) names.push_back(layer->name() + "." + item.key());
   }
+  return names;
+}
+
+std::vector<int> all_workers(const Plan& plan) {
+  std::vector<int> all(static_cast<std::size_t>(schedule::Placement{plan.place}.workers()));
+  std::iota(all.begin(), all.end(), 0);
+  return all;
 }
 
 }  // namespace
 
-Run::Run(const TrainConfig& config, Tracer* tracer)
+Run::Run(const TrainConfig& config, Tracer* tracer, Reach* reach)
     : config_(config), data_(open_data(config)), model_(model::make_model(config.model, data_.train->spec(), config.seed)) {
   if (config_.batch < config_.chunks) {
     throw std::invalid_argument(fmt::format("a batch of {} cannot be split into {} chunks", config_.batch, config_.chunks));
   }
-  const auto p = pipeline_config(tracer);
-  fingerprint_ = fingerprint(config_, p);
-  for (const auto& codec : p.codecs) codec_names_.push_back({codec.forward, codec.backward});
-  for (const std::size_t cut : p.cuts) cut_names_.push_back(cut < model_.layers.size() ? model_.layers[cut]->name() : "");
-  pipeline_ = std::make_unique<Pipeline>(model_.layers, p, cross_entropy);
-  make_optimizers();
+  plan_ = make_plan(config_, model_, *data_.train);
+  Here here;
+  if (reach != nullptr) here.workers = {0};
+  for (const std::string& device : config_.devices) here.devices.emplace_back(device);
+  here.tracer = tracer;
+  share_ = std::make_unique<Share>(plan_, model_, here);
+  TeamConfig team;
+  team.checkpoints = config_.run_dir + "/checkpoints";
+  if (reach != nullptr) team.patience = std::chrono::milliseconds(static_cast<std::int64_t>(config_.timeout * 1000));
+  team.resume = config_.resume;
+  team.parameter_order = parameter_order(model_);
+  team.clip = config_.clip;
+  team_ = std::make_unique<Team>(plan_, *share_, reach, team, [this] { return initial_model(); });
   lr_.kind = parse_lr_schedule(config_.lr_schedule);
   lr_.base = config_.lr;
   lr_.power = config_.lr_power;
@@ -109,63 +130,41 @@ Run::Run(const TrainConfig& config, Tracer* tracer)
   lr_.total_steps = static_cast<std::int64_t>(all_steps());
 }
 
-pipeline::PipelineConfig Run::pipeline_config(Tracer* tracer) const {
-  pipeline::PipelineConfig p;
-  p.cuts = choose_cuts(config_, model_, *data_.train);
-  p.placement = {config_.place};
-  const auto policy = schedule::parse_policy(config_.schedule);
-  if (!policy) throw std::invalid_argument(policy.error().message);
-  p.policy = policy.value();
-  p.chunks = config_.chunks;
-  p.threads = config_.threads;
-  for (const std::string& device : config_.devices) p.devices.emplace_back(device);
-  p.codecs = choose_codecs(config_, p.cuts.size());
-  p.recompute = config_.recompute;
-  p.tracer = tracer;
-  p.seed = config_.seed;
-  return p;
+// The first time it is the model itself; when a run starts over, training has changed its layers.
+model::Model Run::initial_model() {
+  if (!std::exchange(started_, true)) return model_;
+  model::Model again = model::make_model(config_.model, data_.train->spec(), config_.seed);
+  if (!loaded_.empty()) load_into(again);
+  return again;
 }
 
-void Run::make_optimizers() {
-  OptimizerConfig update = config_.update;
-  update.kind = parse_optimizer(config_.optimizer);
-  optimizers_.resize(static_cast<std::size_t>(pipeline_->workers()));
-  pipeline_->on_workers([&](int worker, const std::vector<Stage*>& stages) {
-    NamedParameters parameters;
-    for_parameters(stages, [&](const std::string& name, const torch::Tensor& p) { parameters.emplace_back(name, p); });
-    optimizers_[static_cast<std::size_t>(worker)] = std::make_unique<Optimizer>(update, std::move(parameters));
-  });
+void Run::load_weights(NamedTensors from) {
+  loaded_ = std::move(from);
+  load_into(model_);
+}
+
+void Run::load_into(const model::Model& model) const {
+  if (const auto done = model::load_into(loaded_, weights_of(model, plan_, all_workers(plan_))); !done) {
+    throw std::runtime_error(done.error().message);
+  }
+}
+
+std::vector<CutNames> Run::codec_names() const {
+  std::vector<CutNames> names;
+  for (const auto& codec : plan_.codecs) names.push_back({codec.forward, codec.backward});
+  return names;
+}
+
+std::vector<std::string> Run::cut_names() const {
+  std::vector<std::string> names;
+  for (const std::size_t cut : plan_.cuts) names.push_back(cut < model_.layers.size() ? model_.layers[cut]->name() : "");
+  return names;
 }
 
 int Run::chunks_for(const layer::Batch& batch) const { return static_cast<int>(std::min<std::int64_t>(config_.chunks, batch.size())); }
 
 StepResult Run::forward_backward(const data::LoadedBatch& loaded, bool measure_error) {
-  return pipeline_->train_step(loaded.batch, {loaded.epoch, loaded.step, chunks_for(loaded.batch), measure_error});
-}
-
-void Run::update(std::uint64_t step) {
-  const double scale = config_.clip > 0 ? clip_scale() : 1;
-  pipeline_->on_workers([&](int worker, const std::vector<Stage*>& stages) {
-    if (scale < 1) {
-      const torch::NoGradGuard no_grad;
-      for_parameters(stages, [&](const std::string&, const torch::Tensor& p) {
-        if (p.grad().defined()) p.grad().mul_(scale);
-      });
-    }
-    optimizers_[static_cast<std::size_t>(worker)]->step(lr(step));
-  });
-  pipeline_->commit_batch();
-}
-
-// Squared norms parameter by parameter in float64, summed in model order: the same for every placement.
-double Run::clip_scale() const {
-  double total = 0;
-  for (const auto& layer : model_.layers) {
-    for (const auto& p : layer->parameters()) {
-      if (p.grad().defined()) total += p.grad().to(torch::kFloat64).square().sum().item<double>();
-    }
-  }
-  return std::min(1.0, config_.clip / (std::sqrt(total) + 1e-6));
+  return team_->forward_backward(loaded.batch, {loaded.epoch, loaded.step, chunks_for(loaded.batch), measure_error});
 }
 
 EpochResult Run::validate(std::uint64_t epoch, std::uint64_t step) {
@@ -176,7 +175,7 @@ EpochResult Run::validate(std::uint64_t epoch, std::uint64_t step) {
     std::vector<std::int64_t> ids;
     for (std::int64_t i = begin; i < std::min(size, begin + config_.batch); ++i) ids.push_back(i);
     const layer::Batch batch = data_.validation->batch(ids);
-    const StepResult part = pipeline_->evaluate(batch, {epoch, step, chunks_for(batch)});
+    const StepResult part = team_->evaluate(batch, {epoch, step, chunks_for(batch)});
     loss += part.loss * static_cast<double>(part.samples);
     correct += part.correct;
   }
@@ -185,44 +184,6 @@ EpochResult Run::validate(std::uint64_t epoch, std::uint64_t step) {
   result.val_loss = loss / static_cast<double>(size);
   result.val_accuracy = correct / static_cast<double>(size);
   return result;
-}
-
-NamedTensors Run::weights() const {
-  NamedTensors all;
-  for (const auto& layer : model_.layers) {
-    for (const auto& item : layer->named_parameters()) all[layer->name() + "." + item.key()] = item.value().detach();
-    for (const auto& item : layer->named_buffers()) all[layer->name() + "." + item.key()] = item.value();
-  }
-  return all;
-}
-
-void Run::load_weights(const NamedTensors& from) {
-  if (const auto loaded = model::load_into(from, weights()); !loaded) throw std::runtime_error(loaded.error().message);
-}
-
-Checkpoint Run::checkpoint(std::uint64_t steps_done) const {
-  Checkpoint c{steps_done, weights(), {}, pipeline_->encoder_state(), fingerprint_};
-  for (std::size_t w = 0; w < optimizers_.size(); ++w) {
-    for (auto& [name, tensor] : optimizers_[w]->state()) c.optimizer[fmt::format("{}/{}", w, name)] = tensor;
-  }
-  return c;
-}
-
-void Run::restore(const Checkpoint& c) {
-  if (c.config != fingerprint_) {
-    throw std::invalid_argument(
-        fmt::format("cannot resume: the checkpoint was made with\n  {}\nthis run has\n  {}", c.config, fingerprint_));
-  }
-  load_weights(c.model);
-  for (std::size_t w = 0; w < optimizers_.size(); ++w) {
-    const std::string prefix = fmt::format("{}/", w);
-    NamedTensors own;
-    for (const auto& [name, tensor] : c.optimizer) {
-      if (name.starts_with(prefix)) own[name.substr(prefix.size())] = tensor;
-    }
-    optimizers_[w]->set_state(own);
-  }
-  pipeline_->set_encoder_state(c.encoders);
 }
 
 }  // namespace epipe::train

@@ -6,56 +6,58 @@
 
 #include "epipe/data/loader.h"
 #include "epipe/model/model.h"
-#include "epipe/pipeline/pipeline.h"
-#include "epipe/train/checkpoint.h"
 #include "epipe/train/config.h"
 #include "epipe/train/metrics.h"
+#include "epipe/train/team.h"
 #include "epipe/train/trainer.h"
 
 namespace epipe::train {
 
-// The pieces of a run, put together: data, model, pipeline, optimizers. Throws std::invalid_argument where they do not fit.
+// The pieces of a run, put together: data, model, and the processes that train it. Throws std::invalid_argument where they do not fit.
 class Run {
  public:
-  // The tracer outlives the run; null: no timeline.
-  Run(const TrainConfig& config, Tracer* tracer);
+  // Tracer and reach outlive the run. No tracer: no timeline; no reach: all workers are in this process.
+  Run(const TrainConfig& config, Tracer* tracer, Reach* reach);
 
   std::uint64_t steps_per_epoch() const { return data::Loader::steps_per_epoch(data_.train->size(), config_.batch); }
   std::uint64_t all_steps() const { return steps_per_epoch() * static_cast<std::uint64_t>(config_.epochs); }
   double lr(std::uint64_t step) const { return lr_.at(static_cast<std::int64_t>(step)); }
 
+  // Connects all processes, at the start and after a loss; returns the steps that are done.
+  std::uint64_t connect() { return team_->connect(); }
   // One batch: gradients, then the optimizer step of all workers together, with the gradient clipped over all stages.
   pipeline::StepResult forward_backward(const data::LoadedBatch& loaded, bool measure_error);
-  void update(std::uint64_t step);
+  void update(std::uint64_t step) { team_->commit(step, lr(step)); }
   // Every sample of the validation set once.
   EpochResult validate(std::uint64_t epoch, std::uint64_t step);
 
-  // Parameters and buffers by full name; they are the model's own tensors.
-  NamedTensors weights() const;
-  void load_weights(const NamedTensors& from);
-  Checkpoint checkpoint(std::uint64_t steps_done) const;
-  void restore(const Checkpoint& checkpoint);
+  // Parameters and buffers by full name.
+  NamedTensors weights() { return team_->weights(); }
+  // Weights for a run that begins.
+  void load_weights(NamedTensors from);
+  void save() { team_->save(); }
+  void end() { team_->end(); }
+  bool draining() const { return team_->draining(); }
 
   const data::Dataset& training_data() const { return *data_.train; }
-  const std::vector<CutNames>& codec_names() const { return codec_names_; }
-  const std::vector<std::string>& cut_names() const { return cut_names_; }  // of the layers that begin a stage
-  int workers() const { return pipeline_->workers(); }
+  std::vector<CutNames> codec_names() const;
+  std::vector<std::string> cut_names() const;  // of the layers that begin a stage
+  int workers() const { return schedule::Placement{plan_.place}.workers(); }
 
  private:
   int chunks_for(const layer::Batch& batch) const;
-  pipeline::PipelineConfig pipeline_config(Tracer* tracer) const;
-  void make_optimizers();
-  double clip_scale() const;
+  model::Model initial_model();
+  void load_into(const model::Model& model) const;
 
   TrainConfig config_;
   data::Splits data_;
-  model::Model model_;
-  std::unique_ptr<pipeline::Pipeline> pipeline_;
-  std::vector<std::unique_ptr<Optimizer>> optimizers_;  // by worker
+  model::Model model_;  // as the run starts from it; the layers that are here are trained
+  Plan plan_;
+  std::unique_ptr<Share> share_;
+  std::unique_ptr<Team> team_;
   LrSchedule lr_;
-  std::string fingerprint_;  // what a resumed run must have in common with the one it continues
-  std::vector<CutNames> codec_names_;
-  std::vector<std::string> cut_names_;
+  NamedTensors loaded_;  // weights that were given
+  bool started_ = false;
 };
 
 }  // namespace epipe::train

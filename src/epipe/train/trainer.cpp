@@ -1,13 +1,19 @@
 #include "epipe/train/trainer.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
+#include <chrono>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <stdexcept>
+#include <thread>
 
 #include "epipe/base/clock.h"
 #include "epipe/base/file.h"
 #include "epipe/model/safetensors.h"
 #include "epipe/train/run.h"
+#include "epipe/transport/grpc/refused.h"
 
 namespace epipe::train {
 namespace {
@@ -39,98 +45,164 @@ struct Sums {
   }
 };
 
-// The steps of one call of train(), from first_ to end_.
+// A step whose gradients are there, until its line is written.
+struct DoneStep {
+  std::uint64_t epoch = 0;
+  std::uint64_t step = 0;
+  bool last_of_epoch = false;
+  bool error_measured = false;
+  StepResult result;
+  double data_seconds = 0;
+  Stopwatch watch{};  // since the batch was asked for
+  Stopwatch updating{};
+};
+
+// The steps of one call of train().
 class Loop {
  public:
-  Loop(const TrainConfig& config, Observer& observer)
-      : config_(config), observer_(observer), tracer_(kTraceEvents), run_(config, &tracer_), checkpoints_(config.run_dir + "/checkpoints") {
-    if (config_.resume) first_ = resume();
+  Loop(const TrainConfig& config, Observer& observer, const std::atomic<bool>& stop, Reach* reach)
+      : config_(config), observer_(observer), stop_(stop), tracer_(kTraceEvents), run_(config, &tracer_, reach) {
     end_ = config_.max_steps > 0 ? std::min(run_.all_steps(), static_cast<std::uint64_t>(config_.max_steps)) : run_.all_steps();
-    done_ = first_;
   }
 
-  TrainResult run(const std::atomic<bool>& stop) {
-    MetricsFile metrics(config_.run_dir + "/metrics.jsonl", first_);
-    data::Loader loader(run_.training_data(), {config_.batch, config_.shuffle, config_.seed, first_, end_});
-    while (done_ < end_ && !stop) {
-      const bool epoch_over = run_step(loader, metrics);
-      if (epoch_over || done_ == end_) end_epoch(metrics);
-      const bool due = config_.checkpoint_every > 0 && done_ % static_cast<std::uint64_t>(config_.checkpoint_every) == 0;
-      if (due) save();
+  TrainResult run() {
+    if (config_.resume && Checkpoints(config_.run_dir + "/checkpoints").steps().empty()) {
+      throw std::runtime_error("nothing to resume: there is no checkpoint in " + config_.run_dir + "/checkpoints");
     }
-    return finish();
+    bool connected = false;
+    while (true) {
+      try {
+        if (!std::exchange(connected, true)) continue_at(run_.connect());
+        run_steps();
+        return finish();
+      } catch (const transport::Refused& refused) {
+        if (refused.why() == transport::Refusal::kUnauthenticated || refused.why() == transport::Refusal::kVersion) throw;
+        recover(refused.what());
+      } catch (const transport::Lost& lost) {
+        recover(lost.what());
+      } catch (const transport::TimedOut& late) {
+        recover(late.what());
+      }
+    }
   }
 
  private:
-  std::uint64_t resume() {
-    const auto found = checkpoints_.load_newest();
-    if (!found) throw std::runtime_error("nothing to resume: there is no checkpoint in " + config_.run_dir + "/checkpoints");
-    run_.restore(*found);
-    saved_ = found->step;
-    return found->step;
+  // Goes on after `steps_done`, which may be earlier than where the loop was.
+  void continue_at(std::uint64_t steps_done) {
+    if (in_flight_ && steps_done == in_flight_->step + 1) record(*in_flight_);  // decided before the way was lost
+    in_flight_.reset();
+    if (steps_done != done_) {
+      in_epoch_ = {};
+      epoch_due_ = false;
+      save_due_ = false;
+      saved_ = steps_done;
+    }
+    done_ = steps_done;
+    metrics_ = std::make_unique<MetricsFile>(config_.run_dir + "/metrics.jsonl", done_);
+    loader_ = std::make_unique<data::Loader>(
+        run_.training_data(), data::LoaderConfig{config_.batch, config_.shuffle, config_.seed, done_, std::max(done_, end_)});
   }
 
-  // Returns whether it was the last step of its epoch.
-  bool run_step(data::Loader& loader, MetricsFile& metrics) {
+  void recover(const std::string& reason) {
+    observer_.on_note(fmt::format("lost after step {}: {}; connecting again", done_, reason));
     const Stopwatch watch;
-    const data::LoadedBatch loaded = loader.next();
-    const double data_seconds = watch.seconds();
-    const bool measure = config_.error_every > 0 && loaded.step % static_cast<std::uint64_t>(config_.error_every) == 0;
-    const StepResult result = run_.forward_backward(loaded, measure);
-    const Stopwatch updating;
-    run_.update(loaded.step);
-    const double optimizer_seconds = updating.seconds();
-    const double seconds = watch.seconds();
-    done_ = loaded.step + 1;
-    epoch_ = loaded.epoch;
+    std::string last = reason;
+    for (auto pause = std::chrono::milliseconds(100); watch.seconds() < config_.reconnect && !stop_;
+         pause = std::min(2 * pause, kLongestPause)) {
+      std::this_thread::sleep_for(pause);
+      try {
+        continue_at(run_.connect());
+        observer_.on_note(fmt::format("connected again, going on after step {}", done_));
+        return;
+      } catch (const transport::Lost& lost) {
+        last = lost.what();
+      } catch (const transport::TimedOut& late) {
+        last = late.what();
+      }
+    }
+    throw std::runtime_error(fmt::format("gave up after {:.0f} s: {}; continue with --resume", watch.seconds(), last));
+  }
 
-    Sums step;
-    step.add(result);
+  void run_steps() {
+    while (true) {
+      if (epoch_due_) end_epoch();
+      if (save_due_) save();
+      if (done_ >= end_ || stop_ || run_.draining()) return;
+      run_step();
+    }
+  }
+
+  void run_step() {
+    DoneStep step;
+    const data::LoadedBatch loaded = loader_->next();
+    step.data_seconds = step.watch.seconds();
+    step.epoch = loaded.epoch;
+    step.step = loaded.step;
+    step.last_of_epoch = loaded.last_of_epoch;
+    step.error_measured = config_.error_every > 0 && loaded.step % static_cast<std::uint64_t>(config_.error_every) == 0;
+    step.result = run_.forward_backward(loaded, step.error_measured);
+    step.updating = {};
+    in_flight_ = std::move(step);
+    run_.update(loaded.step);
+    record(*std::exchange(in_flight_, std::nullopt));
+  }
+
+  // A committed step.
+  void record(const DoneStep& step) {
+    const double optimizer_seconds = step.updating.seconds();
+    const double seconds = step.watch.seconds();
+    const StepResult& result = step.result;
+    done_ = step.step + 1;
+    epoch_ = step.epoch;
+    epoch_due_ = step.last_of_epoch || done_ == end_;
+    save_due_ = config_.checkpoint_every > 0 && done_ % static_cast<std::uint64_t>(config_.checkpoint_every) == 0;
+    Sums sums;
+    sums.add(result);
     in_epoch_.add(result);
     in_call_.add(result);
-    metrics.append({{"kind", "step"},
-                    {"epoch", loaded.epoch},
-                    {"step", loaded.step},
-                    {"loss", result.loss},
-                    {"accuracy", result.correct / step.samples},
-                    {"lr", run_.lr(loaded.step)},
-                    {"samples", result.samples},
-                    {"seconds", seconds},
-                    {"samples_per_s", step.samples / seconds},
-                    {"cuts", cuts_json(result, run_.codec_names(), measure)},
-                    {"workers", workers_json(result, data_seconds, optimizer_seconds)}});
-    observer_.on_step({loaded.epoch, done_, end_, result.loss, result.correct / step.samples, step.samples / seconds,
-                       static_cast<double>(step.wire_bytes) / 1e6 / seconds});
-    return loaded.last_of_epoch;
+    metrics_->append({{"kind", "step"},
+                      {"epoch", step.epoch},
+                      {"step", step.step},
+                      {"loss", result.loss},
+                      {"accuracy", result.correct / sums.samples},
+                      {"lr", run_.lr(step.step)},
+                      {"samples", result.samples},
+                      {"seconds", seconds},
+                      {"samples_per_s", sums.samples / seconds},
+                      {"cuts", cuts_json(result, run_.codec_names(), step.error_measured)},
+                      {"workers", workers_json(result, step.data_seconds, optimizer_seconds)}});
+    observer_.on_step({step.epoch, done_, end_, result.loss, result.correct / sums.samples, sums.samples / seconds,
+                       static_cast<double>(sums.wire_bytes) / 1e6 / seconds});
   }
 
-  void end_epoch(MetricsFile& metrics) {
+  void end_epoch() {
     const double seconds = in_epoch_.watch.seconds();
     EpochResult ended = run_.validate(epoch_, done_ - 1);
     ended.loss = in_epoch_.loss / in_epoch_.samples;
     ended.accuracy = in_epoch_.correct / in_epoch_.samples;
     ended.seconds = seconds;
-    metrics.append({{"kind", "epoch"},
-                    {"epoch", epoch_},
-                    {"end_step", done_},
-                    {"steps", in_epoch_.steps},
-                    {"loss", ended.loss},
-                    {"accuracy", ended.accuracy},
-                    {"val_loss", ended.val_loss},
-                    {"val_accuracy", ended.val_accuracy},
-                    {"lr", run_.lr(done_ - 1)},
-                    {"seconds", seconds},
-                    {"samples_per_s", in_epoch_.samples / seconds},
-                    {"wire_bytes", in_epoch_.wire_bytes}});
+    metrics_->append({{"kind", "epoch"},
+                      {"epoch", epoch_},
+                      {"end_step", done_},
+                      {"steps", in_epoch_.steps},
+                      {"loss", ended.loss},
+                      {"accuracy", ended.accuracy},
+                      {"val_loss", ended.val_loss},
+                      {"val_accuracy", ended.val_accuracy},
+                      {"lr", run_.lr(done_ - 1)},
+                      {"seconds", seconds},
+                      {"samples_per_s", in_epoch_.samples / seconds},
+                      {"wire_bytes", in_epoch_.wire_bytes}});
     observer_.on_epoch(ended);
     last_ = ended;
     in_epoch_ = {};
+    epoch_due_ = false;
   }
 
   void save() {
-    if (saved_ == done_) return;
-    checkpoints_.save(run_.checkpoint(done_));
+    if (saved_ != done_) run_.save();
     saved_ = done_;
+    save_due_ = false;
   }
 
   TrainResult finish() {
@@ -138,6 +210,7 @@ class Loop {
     require(model::write_safetensors(config_.run_dir + "/model.safetensors", run_.weights(), {{"model", config_.model}}));
     const std::string trace = trace_json(tracer_, run_.workers());
     require(write_file(config_.run_dir + "/trace.json", {std::as_bytes(std::span(trace))}));
+    if (done_ >= end_) run_.end();
     TrainResult result;
     result.stopped = done_ < end_;
     result.steps = done_;
@@ -148,16 +221,22 @@ class Loop {
     return result;
   }
 
+  static constexpr std::chrono::milliseconds kLongestPause{2000};
+
   const TrainConfig& config_;
   Observer& observer_;
+  const std::atomic<bool>& stop_;
   Tracer tracer_;
   Run run_;
-  Checkpoints checkpoints_;
-  std::uint64_t first_ = 0;
+  std::unique_ptr<MetricsFile> metrics_;
+  std::unique_ptr<data::Loader> loader_;
   std::uint64_t end_ = 0;
   std::uint64_t done_ = 0;   // steps, over all calls
   std::uint64_t saved_ = 0;  // the step of the newest checkpoint; 0: none
   std::uint64_t epoch_ = 0;
+  bool epoch_due_ = false;  // its last step is done, its line is not written
+  bool save_due_ = false;
+  std::optional<DoneStep> in_flight_;  // from its gradients until its line is written
   Sums in_epoch_;
   Sums in_call_;
   EpochResult last_;
@@ -165,18 +244,19 @@ class Loop {
 
 }  // namespace
 
-TrainResult train(const TrainConfig& config, Observer& observer, const std::atomic<bool>& stop) {
+TrainResult train(const TrainConfig& config, Observer& observer, const std::atomic<bool>& stop, Reach* reach) {
   require(make_folders(config.run_dir));
-  return Loop(config, observer).run(stop);
+  return Loop(config, observer, stop, reach).run();
 }
 
-std::vector<std::string> cut_names(const TrainConfig& config) { return Run(config, nullptr).cut_names(); }
+std::vector<std::string> cut_names(const TrainConfig& config) { return Run(config, nullptr, nullptr).cut_names(); }
 
 EpochResult evaluate(const TrainConfig& config, const std::string& weights) {
-  Run run(config, nullptr);
+  Run run(config, nullptr, nullptr);
   auto file = model::read_safetensors(weights);
   if (!file) throw std::runtime_error(file.error().message);
-  run.load_weights(file.value().tensors);
+  run.load_weights(std::move(file.value().tensors));
+  run.connect();
   return run.validate(0, 0);
 }
 

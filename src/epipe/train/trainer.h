@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "epipe/train/config.h"
+#include "epipe/train/peers.h"
 
 namespace epipe::train {
 
@@ -28,16 +29,17 @@ struct EpochResult {
   double seconds = 0;
 };
 
-// Who watches. Both calls come from the thread that trains.
+// Who watches. All calls come from the thread that trains.
 class Observer {
  public:
   virtual ~Observer() = default;
   virtual void on_step(const Progress& progress) = 0;
   virtual void on_epoch(const EpochResult& epoch) = 0;
+  virtual void on_note(const std::string& text) = 0;  // something a person wants to know: a lost link, a way back
 };
 
 struct TrainResult {
-  bool stopped = false;  // by `stop`, before the last step
+  bool stopped = false;  // before the last step, by `stop` or by a server that is about to end
   std::uint64_t steps = 0;
   double val_loss = 0;
   double val_accuracy = 0;
@@ -46,9 +48,10 @@ struct TrainResult {
 };
 
 // Trains as configured and fills the run directory: metrics.jsonl, trace.json, checkpoints/, model.safetensors. When `stop` becomes true
-// the step under way is finished, saved, and the call returns. Throws std::invalid_argument for a configuration that makes no sense,
-// std::runtime_error for what goes wrong later.
-TrainResult train(const TrainConfig& config, Observer& observer, const std::atomic<bool>& stop);
+// the step under way is finished, saved, and the call returns. With `reach`, worker 0 is here and the others are there; what is lost on
+// the way to them is done again. Throws std::invalid_argument for a configuration that makes no sense, std::runtime_error for what goes
+// wrong later.
+TrainResult train(const TrainConfig& config, Observer& observer, const std::atomic<bool>& stop, Reach* reach = nullptr);
 
 // The cuts such a run has, chosen or given: the names of the layers that begin a stage.
 std::vector<std::string> cut_names(const TrainConfig& config);

@@ -1,0 +1,146 @@
+#include "epipe/train/follower.h"
+
+#include <fmt/format.h>
+
+#include <stdexcept>
+
+#include "epipe/base/file.h"
+#include "epipe/base/queue.h"
+#include "epipe/train/head.h"
+#include "epipe/train/step_json.h"
+
+namespace epipe::train {
+namespace {
+
+using nlohmann::json;
+
+Message failed(const std::string& error, bool again) { return {"failed", {{"error", error}, {"again", again}}}; }
+
+template <typename T>
+T field(const Message& command, const char* name) {
+  try {
+    return command.fields.at(name).get<T>();
+  } catch (const json::exception&) {
+    throw std::invalid_argument(fmt::format("the command {} has no proper {}", command.kind, name));
+  }
+}
+
+}  // namespace
+
+Follower::Follower(FollowerConfig config) : config_(std::move(config)), checkpoints_(config_.checkpoints) {}
+Follower::~Follower() = default;
+
+Message Follower::obey(const Message& command) {
+  try {
+    if (command.kind == "plan") return plan(command);
+    if (command.kind == "load") return load(command);
+    if (command.kind == "restore") return restore(command);
+    if (command.kind == "connect") return connect(command);
+    if (command.kind == "step") return step(command);
+    if (command.kind == "commit") return commit(command);
+    if (command.kind == "save") return save();
+    if (command.kind == "weights") return weights();
+    if (command.kind == "end") return end();
+    return failed(fmt::format("unknown command {}", model::in_quotes(command.kind)), false);
+  } catch (const transport::Lost& error) {
+    return failed(error.what(), true);
+  } catch (const transport::TimedOut& error) {
+    return failed(error.what(), true);
+  } catch (const Closed&) {
+    return failed("the way to another process was closed", true);
+  } catch (const std::exception& error) {
+    return failed(error.what(), false);
+  }
+}
+
+Share& Follower::share() {
+  if (!share_) throw std::logic_error("no plan was given yet");
+  return *share_;
+}
+
+Message Follower::plan(const Message& command) {
+  const json theirs = field<json>(command, "plan");
+  if (share_) {
+    const std::string different = differences(plan_, theirs);
+    if (!different.empty()) throw std::invalid_argument("this session has another plan: " + different);
+    share_->disconnect();
+  } else {
+    const Plan plan = plan_from_json(theirs);
+    worker_ = field<int>(command, "worker");
+    const int count = schedule::Placement{plan.place}.workers();
+    if (worker_ < 0 || worker_ >= count) throw std::invalid_argument(fmt::format("there is no worker {} in the plan", worker_));
+    if (config_.admit) config_.admit(theirs, worker_);
+    const std::vector<torch::Device> devices(static_cast<std::size_t>(count), config_.device);
+    share_ = std::make_unique<Share>(plan, model::make_model(plan.model, plan.data, plan.seed), Here{{worker_}, devices, nullptr});
+    plan_ = theirs;
+    fresh_ = true;
+  }
+  Message answer{"planned", {{"checkpoints", checkpoints_.steps()}}};
+  if (!fresh_) answer.fields["steps_done"] = share_->steps_done();
+  if (!fresh_ && share_->pending_step()) answer.fields["pending"] = *share_->pending_step();
+  return answer;
+}
+
+Message Follower::load(const Message& command) {
+  share().start_over(command.tensors);
+  fresh_ = false;
+  return {"loaded"};
+}
+
+Message Follower::restore(const Message& command) {
+  share().restore(checkpoints_.load(field<std::uint64_t>(command, "step")));
+  fresh_ = false;
+  return {"restored"};
+}
+
+Message Follower::connect(const Message& command) {
+  if (fresh_) throw std::logic_error("no weights were given yet");
+  const auto attempt = field<std::uint64_t>(command, "attempt");
+  const auto addresses = field<std::vector<std::string>>(command, "addresses");
+  const auto way = [&](int cut, int peer) {
+    const auto index = static_cast<std::size_t>(peer) - 1;  // worker 0 is the client, which has no address
+    return config_.way({cut, worker_, peer, peer > 0 && index < addresses.size() ? addresses[index] : "", attempt});
+  };
+  share().connect(way, config_.patience);
+  return {"connected"};
+}
+
+Message Follower::step(const Message& command) {
+  const StepHead head = step_head(command);
+  if (!share().connected()) throw transport::Lost("the ways to the other processes are not open");
+  const auto result = head.training ? share().forward_backward(head.batch, head.id) : share().evaluate(head.batch, head.id);
+  Message answer{"stepped", {{"result", to_json(result)}}};
+  if (head.training && head.norms) answer.fields["norms"] = share().squared_gradient_norms();
+  return answer;
+}
+
+Message Follower::commit(const Message& command) {
+  share().commit(field<std::uint64_t>(command, "step"), field<double>(command, "lr"), field<double>(command, "scale"));
+  return {"committed", {{"drain", config_.drain != nullptr && *config_.drain}}};
+}
+
+Message Follower::save() {
+  checkpoints_.save(share().checkpoint());
+  return {"saved"};
+}
+
+Message Follower::weights() { return {"weights", json::object(), share().weights()}; }
+
+Message Follower::end() {
+  if (const auto removed = remove_tree(config_.checkpoints); !removed) throw std::runtime_error(removed.error().message);
+  ended_ = true;
+  return {"ended"};
+}
+
+void Follower::disconnect() {
+  if (share_) share_->disconnect();
+}
+
+void follow(transport::Link& client, Follower& follower, transport::Patience idle) {
+  while (!follower.ended()) {
+    const auto command = read_message(client.recv(idle));
+    client.send(to_bytes(command ? follower.obey(command.value()) : failed(command.error().text(), false)));
+  }
+}
+
+}  // namespace epipe::train

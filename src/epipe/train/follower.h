@@ -1,0 +1,82 @@
+#pragma once
+
+#include <atomic>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "epipe/train/message.h"
+#include "epipe/train/share.h"
+#include "epipe/transport/link.h"
+
+namespace epipe::train {
+
+// A way to another process that the client wants open.
+struct WayRequest {
+  int cut = 0;
+  int worker = 0;             // here
+  int peer = 0;               // there
+  std::string address;        // of the peer, where the client gave one; nobody vouches for it
+  std::uint64_t attempt = 0;  // counts the connections of the run
+};
+
+// What a follower's process offers to its client.
+struct FollowerConfig {
+  // Looks at the client's plan for this worker, before anything is built from it: throws std::invalid_argument to refuse. May be empty.
+  std::function<void(const nlohmann::json& plan, int worker)> admit;
+  // This process's end of a way. Throws Lost or TimedOut when the other end does not come, std::invalid_argument to refuse.
+  std::function<std::unique_ptr<transport::Link>(const WayRequest&)> way;
+  std::string checkpoints;                                 // folder
+  torch::Device device = torch::kCPU;                      // of its workers
+  transport::Patience patience = std::chrono::minutes(2);  // with other processes within a step
+  const std::atomic<bool>* drain = nullptr;                // when true, answers ask the client to save and leave
+};
+
+// Obeys the client of a run: holds the share of some workers and does what the client's commands say.
+//
+//   plan {plan, worker}         -> planned {steps_done, pending, checkpoints}   build the share, or find it as it was
+//   load + weights              -> loaded                                       begin at step 0 from these weights
+//   restore {step}              -> restored                                     go back to a checkpoint of this process
+//   connect {attempt, addresses} -> connected                                    open the ways to the other processes
+//   step {...} + side inputs    -> stepped {result, norms}                      gradients of a batch; nothing changes yet
+//   commit {step, lr, scale}    -> committed                                    once per step, however often it is said
+//   save                        -> saved                                        a checkpoint
+//   weights                     -> weights + tensors
+//   end                         -> ended                                        the run is over and its checkpoints go
+//
+// A command that cannot be obeyed is answered by failed {error, again}: `again` says that connecting again may help.
+class Follower {
+ public:
+  explicit Follower(FollowerConfig config);
+  ~Follower();
+
+  Message obey(const Message& command);
+  bool ended() const { return ended_; }
+  // What does not survive a lost client: the ways to other processes.
+  void disconnect();
+
+ private:
+  Message plan(const Message& command);
+  Message load(const Message& command);
+  Message restore(const Message& command);
+  Message connect(const Message& command);
+  Message step(const Message& command);
+  Message commit(const Message& command);
+  Message save();
+  Message weights();
+  Message end();
+  Share& share();
+
+  FollowerConfig config_;
+  Checkpoints checkpoints_;
+  nlohmann::json plan_;
+  int worker_ = 0;
+  std::unique_ptr<Share> share_;  // null until a plan was given
+  bool fresh_ = false;            // the share has no weights yet
+  bool ended_ = false;
+};
+
+// Obeys what arrives until the run has ended. Throws Lost when the client is, TimedOut after `idle` without a command, Closed.
+void follow(transport::Link& client, Follower& follower, transport::Patience idle);
+
+}  // namespace epipe::train

@@ -1,0 +1,22 @@
+#pragma once
+
+#include "epipe/layer/batch.h"
+#include "epipe/pipeline/pipeline.h"
+#include "epipe/train/message.h"
+
+namespace epipe::train {
+
+// What a process must know of a batch to take part in a step: everything but the inputs. Labels only go to a process that has the last
+// stage.
+struct StepHead {
+  layer::Batch batch;
+  pipeline::StepId id;
+  bool training = true;
+  bool norms = false;  // of the gradients are wanted
+};
+
+Message step_message(const StepHead& head, bool with_targets);
+// Trusts nothing. Throws std::invalid_argument.
+StepHead step_head(const Message& message);
+
+}  // namespace epipe::train

@@ -1,0 +1,54 @@
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "epipe/train/message.h"
+#include "epipe/transport/link.h"
+
+namespace epipe::train {
+
+// How the client of a run gets to its other processes, one per worker but its own.
+class Reach {
+ public:
+  virtual ~Reach() = default;
+  virtual std::vector<int> workers() const = 0;
+  virtual std::string name(int worker) const = 0;  // "worker 1 at host:port"
+  // Where other workers find worker 1, 2, ...; none where they know.
+  virtual std::vector<std::string> addresses() const = 0;
+  // A link for commands to a worker's process. Throws Lost.
+  virtual std::unique_ptr<transport::Link> command(int worker) = 0;
+  // The client's end of the way at `cut` to worker `peer`; `attempt` counts the connections of the run. Throws Lost.
+  virtual std::unique_ptr<transport::Link> way(int cut, int peer, std::uint64_t attempt) = 0;
+};
+
+// Another process refused or failed for a reason that connecting again does not change.
+class PeerFailed : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
+// One other process of the run, as its client sees it.
+class Peer {
+ public:
+  Peer(int worker, std::string name, std::unique_ptr<transport::Link> link, transport::Patience patience)
+      : worker_(worker), name_(std::move(name)), link_(std::move(link)), patience_(patience) {}
+
+  int worker() const { return worker_; }
+  const std::string& name() const { return name_; }
+  void ask(const Message& command);
+  // The answer, which must be of this kind. Throws Lost or TimedOut, also when the peer says that connecting again may help, and
+  // PeerFailed otherwise; all name the peer.
+  Message answer(const std::string& kind) { return answer(kind, patience_); }
+  Message answer(const std::string& kind, transport::Patience patience);
+  void close() { link_->close(); }
+
+ private:
+  int worker_;
+  std::string name_;
+  std::unique_ptr<transport::Link> link_;
+  transport::Patience patience_;
+};
+
+}  // namespace epipe::train

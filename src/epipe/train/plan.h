@@ -1,0 +1,41 @@
+#pragma once
+
+#include <map>
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+#include <vector>
+
+#include "epipe/data/data_spec.h"
+#include "epipe/pipeline/pipeline.h"
+#include "epipe/train/optimizer.h"
+
+namespace epipe::train {
+
+// What all processes of a run must have in common: the model and how it is cut, placed, coded and updated. It goes from the client to the
+// others as text, and into checkpoints.
+struct Plan {
+  std::string model;
+  data::DataSpec data;
+  std::uint64_t seed = 0;
+  std::vector<std::size_t> cuts;  // layer indices
+  std::vector<int> place;
+  int chunks = 1;
+  std::string schedule = "gpipe";
+  std::vector<pipeline::CutCodecs> codecs;  // by cut
+  bool recompute = false;
+  int threads = 1;
+  OptimizerConfig update{};
+  std::map<std::string, std::string> client;  // what only the client uses (batch size, learning rate, ...), by flag
+};
+
+nlohmann::json to_json(const Plan& plan);
+// Trusts nothing. Throws std::invalid_argument that names the field.
+Plan plan_from_json(const nlohmann::json& json);
+
+// "batch: 32 here, 64 there; codecs: ..."; empty where they agree.
+std::string differences(const nlohmann::json& here, const nlohmann::json& there);
+
+// The pipeline of the plan, for workers that are all here and on the CPU.
+pipeline::PipelineConfig pipeline_config(const Plan& plan);
+
+}  // namespace epipe::train

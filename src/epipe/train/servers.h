@@ -1,0 +1,44 @@
+#pragma once
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "epipe/train/peers.h"
+#include "epipe/transport/grpc/dialer.h"
+
+namespace epipe::train {
+
+// A session on several servers is known by its name; who asks to continue it shows its ticket.
+struct SessionKey {
+  std::string name;    // 32 hex digits
+  std::string ticket;  // 64 hex digits, a secret between client and servers
+};
+SessionKey random_session_key();
+
+// What a stream to a server is for: its session, and the command channel or one end of a way at a cut.
+std::map<std::string, std::string> about_commands(const SessionKey& key, int worker);
+std::map<std::string, std::string> about_way(const SessionKey& key, int from, int to, int cut, std::uint64_t attempt);
+
+// Workers 1, 2, ... on servers, through gRPC.
+class Servers final : public Reach {
+ public:
+  // `common` is how to dial; the addresses are filled in, one server per worker.
+  Servers(std::vector<std::string> addresses, transport::DialConfig common, SessionKey key);
+
+  std::vector<int> workers() const override;
+  std::string name(int worker) const override;
+  std::vector<std::string> addresses() const override { return addresses_; }
+  std::unique_ptr<transport::Link> command(int worker) override;
+  std::unique_ptr<transport::Link> way(int cut, int peer, std::uint64_t attempt) override;
+
+ private:
+  const std::string& address(int worker) const { return addresses_.at(static_cast<std::size_t>(worker) - 1); }
+
+  std::vector<std::string> addresses_;
+  transport::DialConfig common_;
+  SessionKey key_;
+  std::map<int, std::unique_ptr<transport::Dialer>> dialers_;  // the newest connection to each worker's server
+};
+
+}  // namespace epipe::train

@@ -1,0 +1,79 @@
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "epipe/model/model.h"
+#include "epipe/pipeline/pipeline.h"
+#include "epipe/train/checkpoint.h"
+#include "epipe/train/plan.h"
+
+namespace epipe::train {
+
+// The workers of one process and what they run on.
+struct Here {
+  std::vector<int> workers;            // empty: all of the plan
+  std::vector<torch::Device> devices;  // by worker of the plan; empty: the CPU
+  Tracer* tracer = nullptr;            // outlives the share; null: no timeline
+};
+
+// Parameters and buffers by full name, of the layers that these workers have; they are the model's tensors. Layers that are null are
+// skipped.
+NamedTensors weights_of(const model::Model& model, const Plan& plan, const std::vector<int>& workers);
+
+// The part of a run that one process computes: the stages of its workers, their optimizers and their encoders. A step changes nothing
+// until it is committed, so a step that was lost on the way is simply done again. Throws what the pipeline throws.
+class Share {
+ public:
+  // The layers are the model's; those of other processes are not touched.
+  Share(const Plan& plan, const model::Model& model, Here here);
+  ~Share();
+  Share(const Share&) = delete;
+  Share& operator=(const Share&) = delete;
+
+  // Opens the ways to the other processes, for the first time or again; what was not committed is gone. A share that has all workers
+  // needs no ways, but this call.
+  using LinkMaker = std::function<std::unique_ptr<transport::Link>(int cut, int peer)>;
+  void connect(const LinkMaker& link, transport::Patience patience);
+  void disconnect();
+  bool connected() const { return pipeline_ != nullptr; }
+
+  // Gradients of one batch, not yet applied.
+  pipeline::StepResult forward_backward(const layer::Batch& batch, const pipeline::StepId& id);
+  pipeline::StepResult evaluate(const layer::Batch& batch, const pipeline::StepId& id);
+  // By full parameter name.
+  std::map<std::string, double> squared_gradient_norms() const;
+  // Applies the gradients of `step`, times `scale`. Does nothing when it was applied before; std::logic_error when they are not there.
+  void commit(std::uint64_t step, double lr, double scale);
+
+  std::vector<int> workers() const;                                       // that are here
+  std::uint64_t steps_done() const { return steps_done_; }                // committed
+  std::optional<std::uint64_t> pending_step() const { return pending_; }  // its gradients wait for the commit
+
+  // Own parameters and buffers by full name; they are the model's tensors.
+  NamedTensors weights() const;
+  // A new run from these weights, which must be exactly weights().
+  void start_over(const NamedTensors& weights);
+  Checkpoint checkpoint() const;
+  // Throws std::invalid_argument when the checkpoint belongs to another plan.
+  void restore(const Checkpoint& checkpoint);
+
+ private:
+  void make_optimizers();
+  void forget_step();
+
+  Plan plan_;
+  model::Model model_;
+  Here here_;
+  pipeline::PipelineConfig config_;
+  std::unique_ptr<pipeline::Pipeline> pipeline_;        // null while disconnected
+  std::vector<std::unique_ptr<Optimizer>> optimizers_;  // by worker, null elsewhere
+  codec::State encoders_;                               // as of the last commit
+  std::uint64_t steps_done_ = 0;
+  std::optional<std::uint64_t> pending_;
+  codec::State pending_encoders_;  // as of the gradients
+};
+
+}  // namespace epipe::train

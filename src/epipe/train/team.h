@@ -1,0 +1,89 @@
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "epipe/train/checkpoint.h"
+#include "epipe/train/head.h"
+#include "epipe/train/peers.h"
+#include "epipe/train/share.h"
+
+namespace epipe::train {
+
+struct TeamConfig {
+  std::string checkpoints;                             // folder of the client's own
+  transport::Patience patience = transport::kForever;  // with another process within a step
+  bool resume = false;                                 // begin from the newest checkpoint that all processes have
+  std::vector<std::string> parameter_order;            // of the model, for sums over all parameters
+  double clip = 0;                                     // largest norm of the gradient over all processes; 0: none
+};
+
+// All processes of a run, led by the client: its own share and those of its peers. A step is committed everywhere or nowhere.
+//
+//   client   step -> all | own forward and backward | stepped <- all | commit -> all | own commit | committed <- all
+//
+// When the client has all answers to `step`, the step is decided: whatever is lost afterwards, everybody will commit it. Anything that is
+// lost before costs this step, which is done again. Calls throw Lost or TimedOut where recover() may help, and anything else where not.
+class Team {
+ public:
+  // Makes the whole model as a run starts from it.
+  using InitialModel = std::function<model::Model()>;
+
+  // `reach` is null when all workers are here. `share` and `reach` outlive the team.
+  Team(const Plan& plan, Share& share, Reach* reach, TeamConfig config, InitialModel initial);
+  ~Team();
+
+  // Connects everybody, at the start and after a loss, and brings them to the same step: where they are, or the newest checkpoint that
+  // all have, or the beginning. Returns the steps that are done.
+  std::uint64_t connect();
+
+  pipeline::StepResult forward_backward(const layer::Batch& batch, const pipeline::StepId& id);
+  void commit(std::uint64_t step, double lr);
+  pipeline::StepResult evaluate(const layer::Batch& batch, const pipeline::StepId& id);
+
+  // A checkpoint of every process.
+  void save();
+  // Whether a peer asked for an end: its operator stops it.
+  bool draining() const { return draining_; }
+  // The weights of all processes.
+  NamedTensors weights();
+  // Tells the peers that the run is over and its checkpoints are no longer needed.
+  void end();
+
+ private:
+  struct Standing;
+  pipeline::StepResult run(const StepHead& head);
+  pipeline::StepResult run_own(const StepHead& head);
+  std::vector<Standing> ask_standings();
+  bool can_continue(const std::vector<Standing>& standings) const;
+  void finish_commit(const std::vector<Standing>& standings);
+  void go_back(const std::vector<Standing>& standings);
+  void start_over();
+  void restore(std::uint64_t step);
+  void open_ways();
+  double clip_scale(const std::map<std::string, double>& norms) const;
+  void close_peers();
+  template <typename Work>
+  void for_all_answers(const std::string& kind, const Work& work);
+
+  Plan plan_;
+  Share& share_;
+  Reach* reach_;
+  TeamConfig config_;
+  InitialModel initial_;
+  Checkpoints checkpoints_;
+  std::vector<std::unique_ptr<Peer>> peers_;
+  std::map<std::string, double> norms_;  // of the step under way
+  struct Decision {
+    std::uint64_t step;
+    double lr;
+    double scale;
+  };
+  std::optional<Decision> decision_;  // the last commit, until all have confirmed it
+  std::uint64_t attempt_ = 0;
+  bool started_ = false;  // the share holds the state of this run
+  bool draining_ = false;
+};
+
+}  // namespace epipe::train
