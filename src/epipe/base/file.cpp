@@ -89,9 +89,12 @@ Result<void> write_file(const std::string& path, std::initializer_list<ByteView>
 Result<void> make_folders(const std::string& path) {
   for (std::size_t end = path.find('/', 1);; end = path.find('/', end + 1)) {
     const std::string folder = path.substr(0, end);
-    struct stat status {};
-    const bool there = ::stat(folder.c_str(), &status) == 0 && S_ISDIR(status.st_mode);
-    if (!there && ::mkdir(folder.c_str(), 0777) != 0) return io_error("make the folder", folder);
+    const auto there = [&folder] {
+      struct stat status {};
+      return ::stat(folder.c_str(), &status) == 0 && S_ISDIR(status.st_mode);
+    };
+    const bool made = there() || ::mkdir(folder.c_str(), 0777) == 0 || (errno == EEXIST && there());  // another process was faster
+    if (!made) return io_error("make the folder", folder);
     if (end == std::string::npos) return {};
   }
 }

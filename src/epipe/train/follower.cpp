@@ -127,7 +127,9 @@ Message Follower::save() {
 Message Follower::weights() { return {"weights", json::object(), share().weights()}; }
 
 Message Follower::end() {
-  if (const auto removed = remove_tree(config_.checkpoints); !removed) throw std::runtime_error(removed.error().message);
+  if (!config_.keep_checkpoints) {
+    if (const auto removed = remove_tree(config_.checkpoints); !removed) throw std::runtime_error(removed.error().message);
+  }
   ended_ = true;
   return {"ended"};
 }

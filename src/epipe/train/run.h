@@ -39,6 +39,7 @@ class Run {
   void end() { team_->end(); }
   bool draining() const { return team_->draining(); }
 
+  const Plan& plan() const { return plan_; }
   const data::Dataset& training_data() const { return *data_.train; }
   std::vector<CutNames> codec_names() const;
   std::vector<std::string> cut_names() const;  // of the layers that begin a stage

@@ -221,9 +221,14 @@ NamedTensors Team::weights() {
   return all;
 }
 
+// A peer that is lost now keeps its checkpoints until its operator removes them; the run has all it needs.
 void Team::end() {
-  for (const auto& peer : peers_) peer->ask({"end"});
-  for_all_answers("ended", [](Peer&, const Message&) {});
+  try {
+    for (const auto& peer : peers_) peer->ask({"end"});
+    for_all_answers("ended", [](Peer&, const Message&) {});
+  } catch (const transport::Lost&) {
+  } catch (const transport::TimedOut&) {
+  }
 }
 
 }  // namespace epipe::train
