@@ -1,0 +1,52 @@
+#include "epipe/serve/admission.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <stdexcept>
+
+#include "epipe/model/model.h"
+#include "epipe/schedule/generate.h"
+#include "epipe/schedule/simulate.h"
+#include "epipe/train/plan.h"
+
+namespace epipe::serve {
+namespace {
+
+// How many micro-batches the schedule holds on this worker at once.
+int in_flight(const train::Plan& plan, int worker) {
+  const auto policy = schedule::parse_policy(plan.schedule);
+  if (!policy) throw std::invalid_argument(policy.error().message);
+  const auto made = schedule::generate(policy.value(), {plan.place}, plan.chunks);
+  if (!made) throw std::invalid_argument(made.error().message);
+  const auto timeline = schedule::simulate(made.value(), schedule::equal_costs(static_cast<int>(plan.place.size()), 1, 2));
+  if (!timeline) throw std::invalid_argument(timeline.error().message);
+  return timeline.value().peak_live_of_worker.at(static_cast<std::size_t>(worker));
+}
+
+}  // namespace
+
+void admit(const nlohmann::json& json, int worker, const SessionLimits& limits) {
+  const train::Plan plan = train::plan_from_json(json);
+  const auto names = model::model_names();
+  if (std::find(names.begin(), names.end(), plan.model) == names.end()) {
+    throw std::invalid_argument(fmt::format("this server knows no model \"{}\"; it knows {}", plan.model, fmt::join(names, ", ")));
+  }
+  if (plan.threads > limits.threads) {
+    throw std::invalid_argument(fmt::format("{} threads per worker, but this server allows {}", plan.threads, limits.threads));
+  }
+  if (worker == plan.place.front() || worker == plan.place.back()) {
+    throw std::invalid_argument("the first and the last stage stay with the client: a server must not see inputs or labels");
+  }
+  // More chunks than any limit need no schedule to refuse.
+  const int needed = plan.chunks > 4096 ? plan.chunks : in_flight(plan, worker);
+  if (needed > limits.in_flight) {
+    throw std::invalid_argument(fmt::format("the schedule {} with {} chunks holds {} micro-batches here at once, but this server allows {}; "
+                                            "use fewer --chunks or --schedule 1f1b",
+                                            plan.schedule, plan.chunks, needed, limits.in_flight));
+  }
+}
+
+}  // namespace epipe::serve

@@ -1,0 +1,32 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "epipe/transport/grpc/config.h"
+
+namespace epipe::serve {
+
+// What one client may use. A session that wants more is refused, or ended.
+struct SessionLimits {
+  std::uint64_t memory_bytes = 0;  // of its process; 0: no limit
+  double seconds = 0;              // of its life; 0: no limit
+  double idle_seconds = 600;       // without a command, or without a client
+  int in_flight = 64;              // micro-batches between their forward and their backward
+  int threads = 64;                // inside an operator
+  double timeout = 120;            // seconds without a tensor within a step
+};
+
+struct ServeConfig {
+  transport::ListenConfig listen;
+  std::string state_dir;  // sessions keep their checkpoints here, to survive the server
+  int max_sessions = 4;
+  SessionLimits limits;
+  std::string device = "cpu";
+  std::vector<std::string> peers;  // addresses of servers that sessions may dial
+  transport::DialConfig dial;      // how they dial them
+  double drain_seconds = 60;       // sessions have this long to be saved when the server is told to end
+};
+
+}  // namespace epipe::serve

@@ -1,0 +1,148 @@
+#include "epipe/serve/session.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <mutex>
+
+#include "epipe/base/clock.h"
+#include "epipe/base/queue.h"
+#include "epipe/serve/admission.h"
+#include "epipe/serve/log.h"
+#include "epipe/serve/way_desk.h"
+#include "epipe/train/follower.h"
+#include "epipe/train/servers.h"
+#include "epipe/transport/grpc/dialer.h"
+#include "epipe/transport/grpc/listener.h"
+
+namespace epipe::serve {
+namespace {
+
+using transport::Incoming;
+using transport::Link;
+using transport::Patience;
+using transport::Refusal;
+
+Patience patience_of(double seconds) { return Patience(static_cast<std::int64_t>(seconds * 1000)); }
+
+template <typename T>
+bool parse(const std::map<std::string, std::string>& about, const std::string& key, T& value) {
+  const auto found = about.find(key);
+  if (found == about.end()) return false;
+  const std::string& text = found->second;
+  const auto [stop, status] = std::from_chars(text.data(), text.data() + text.size(), value);
+  return status == std::errc() && stop == text.data() + text.size();
+}
+
+class Session {
+ public:
+  Session(const SessionConfig& config, const std::atomic<bool>& drain)
+      : config_(config), drain_(drain), follower_(follower_config()), listener_(listen_config(), [this](Incoming i) { receive(std::move(i)); }) {}
+
+  void run() {
+    while (!follower_.ended()) {
+      const auto client = next_client();
+      if (!client) return;
+      serve(*client);
+    }
+  }
+
+ private:
+  transport::ListenConfig listen_config() const {
+    transport::ListenConfig listen;
+    listen.address = config_.socket;
+    listen.insecure = true;  // a Unix socket in a folder of the server's user
+    return listen;
+  }
+
+  train::FollowerConfig follower_config() {
+    train::FollowerConfig follower;
+    follower.admit = [this](const nlohmann::json& plan, int worker) { admit(plan, worker, config_.limits); };
+    follower.way = [this](const train::WayRequest& request) { return way(request); };
+    follower.checkpoints = config_.state_dir + "/checkpoints";
+    follower.device = torch::Device(config_.device);
+    follower.patience = patience_of(config_.limits.timeout);
+    follower.drain = &drain_;
+    return follower;
+  }
+
+  // By the listener's thread.
+  void receive(Incoming incoming) {
+    const auto& about = incoming.about();
+    const auto channel = about.find("channel");
+    WayDesk::Key key;
+    if (channel != about.end() && channel->second == "commands") {
+      // The newest client counts: an older one is the same client before its link was lost.
+      const std::lock_guard lock(mutex_);
+      if (serving_ != nullptr) serving_->close();
+      clients_.push(incoming.accept());
+    } else if (channel != about.end() && channel->second == "way" && parse(about, "attempt", key.attempt) &&
+               parse(about, "cut", key.cut) && parse(about, "from", key.from)) {
+      ways_.put(key, incoming.accept());
+    } else {
+      incoming.refuse(Refusal::kNotFound, "a session has commands and ways, nothing else");
+    }
+  }
+
+  std::unique_ptr<Link> next_client() {
+    const Stopwatch watch;
+    while (watch.seconds() < config_.limits.idle_seconds && !drain_) {
+      if (auto client = clients_.pop_within(std::chrono::milliseconds(200))) return std::move(*client);
+    }
+    log("{}", drain_ ? "draining: nobody is connected" : "idle for too long");
+    return nullptr;
+  }
+
+  void serve(Link& client) {
+    {
+      const std::lock_guard lock(mutex_);
+      serving_ = &client;
+    }
+    try {
+      follow(client, follower_, patience_of(config_.limits.idle_seconds));
+    } catch (const transport::Lost& lost) {
+      log("lost the client: {}", lost.what());
+    } catch (const transport::TimedOut&) {
+      log("no command for {} s", config_.limits.idle_seconds);
+    } catch (const Closed&) {
+      log("the client connected again");
+    }
+    {
+      const std::lock_guard lock(mutex_);
+      serving_ = nullptr;
+    }
+    client.close();
+    follower_.disconnect();
+  }
+
+  // The client opens its ways; between two servers the lower worker dials.
+  std::unique_ptr<Link> way(const train::WayRequest& request) {
+    if (request.peer == 0 || request.peer < request.worker) {
+      return ways_.take({request.attempt, request.cut, request.peer}, patience_of(config_.limits.timeout));
+    }
+    if (std::find(config_.peers.begin(), config_.peers.end(), request.address) == config_.peers.end()) {
+      throw std::invalid_argument(
+          fmt::format("this server may not dial {}; its operator allows that with --peers {}", request.address, request.address));
+    }
+    transport::DialConfig dial = config_.dial;
+    dial.address = request.address;
+    transport::Dialer dialer(dial);
+    return dialer.open(train::about_way({config_.name, config_.ticket}, request.worker, request.peer, request.cut, request.attempt));
+  }
+
+  SessionConfig config_;
+  const std::atomic<bool>& drain_;
+  WayDesk ways_;
+  std::mutex mutex_;          // guards serving_
+  Link* serving_ = nullptr;   // the client's commands
+  Queue<std::unique_ptr<Link>> clients_{16};
+  train::Follower follower_;
+  transport::Listener listener_;  // last: its thread uses all of the above
+};
+
+}  // namespace
+
+void run_session(const SessionConfig& config, const std::atomic<bool>& drain) { Session(config, drain).run(); }
+
+}  // namespace epipe::serve

@@ -1,0 +1,25 @@
+#pragma once
+
+#include <atomic>
+#include <string>
+
+#include "epipe/serve/config.h"
+
+namespace epipe::serve {
+
+struct SessionConfig {
+  std::string socket;      // "unix:PATH" where the server hands over the client's links
+  std::string state_dir;   // of this session
+  std::string name;        // with the ticket, what a peer shows
+  std::string ticket;
+  SessionLimits limits;
+  std::string device = "cpu";
+  std::vector<std::string> peers;
+  transport::DialConfig dial;
+};
+
+// The life of one session, in a process of its own: obeys the client, and waits for it when it is lost. Returns when the run has ended,
+// when nobody came for as long as the limits allow, or when `drain` is set and the client has left.
+void run_session(const SessionConfig& config, const std::atomic<bool>& drain);
+
+}  // namespace epipe::serve

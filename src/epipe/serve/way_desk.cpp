@@ -1,0 +1,33 @@
+#include "epipe/serve/way_desk.h"
+
+#include <fmt/format.h>
+
+namespace epipe::serve {
+namespace {
+
+constexpr std::size_t kMaxWaiting = 64;
+
+}  // namespace
+
+void WayDesk::put(const Key& key, std::unique_ptr<transport::Link> link) {
+  {
+    const std::lock_guard lock(mutex_);
+    std::erase_if(waiting_, [&](const auto& entry) { return entry.first.attempt < key.attempt; });
+    if (waiting_.size() >= kMaxWaiting) return;  // nobody asks for so many: the link closes
+    waiting_[key] = std::move(link);
+  }
+  changed_.notify_all();
+}
+
+std::unique_ptr<transport::Link> WayDesk::take(const Key& key, transport::Patience patience) {
+  std::unique_lock lock(mutex_);
+  if (!changed_.wait_for(lock, patience, [&] { return waiting_.contains(key); })) {
+    throw transport::TimedOut(fmt::format("worker {} did not open its way at cut {} within {} s", key.from, key.cut,
+                                          std::chrono::duration<double>(patience).count()));
+  }
+  auto link = std::move(waiting_[key]);
+  waiting_.erase(key);
+  return link;
+}
+
+}  // namespace epipe::serve

@@ -1,0 +1,34 @@
+#pragma once
+
+#include <condition_variable>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <tuple>
+
+#include "epipe/transport/link.h"
+
+namespace epipe::serve {
+
+// Where the ends of ways wait that other processes opened, until the session asks for them.
+class WayDesk {
+ public:
+  struct Key {
+    std::uint64_t attempt = 0;
+    int cut = 0;
+    int from = 0;
+    auto operator<=>(const Key&) const = default;
+  };
+
+  // Closes what is left of earlier attempts.
+  void put(const Key& key, std::unique_ptr<transport::Link> link);
+  // Throws TimedOut.
+  std::unique_ptr<transport::Link> take(const Key& key, transport::Patience patience);
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::map<Key, std::unique_ptr<transport::Link>> waiting_;
+};
+
+}  // namespace epipe::serve
