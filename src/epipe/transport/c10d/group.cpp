@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <stdexcept>
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
@@ -16,6 +17,9 @@ namespace epipe::transport {
 namespace {
 
 using Store = c10::intrusive_ptr<c10d::Store>;
+
+// c10d counts whole seconds, pauses for one between two attempts to connect, and gives up when the next would come too late.
+constexpr Patience kLeastStoreTimeout = std::chrono::seconds(3);
 
 void check(const GroupConfig& config) {
   if (config.size < 1 || config.rank < 0 || config.rank >= config.size) {
@@ -34,7 +38,7 @@ Store open_store(const GroupConfig& config) {
   options.port = static_cast<std::uint16_t>(config.master_port);
   options.isServer = config.rank == 0;
   options.waitWorkers = false;
-  options.timeout = config.timeout;
+  options.timeout = std::max<Patience>(config.timeout, kLeastStoreTimeout);
   try {
     return c10::make_intrusive<c10d::TCPStore>(config.master_address, options);
   } catch (const std::exception& failure) {
