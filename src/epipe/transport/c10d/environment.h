@@ -1,0 +1,30 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "epipe/transport/link.h"
+
+namespace epipe::transport {
+
+struct GroupConfig {
+  int rank = 0;
+  int size = 1;
+  std::string master_address = "127.0.0.1";
+  int master_port = 0;
+  Patience timeout = std::chrono::minutes(1);  // for all ranks to meet, and for a collective; links wait as long as they are asked to
+  std::string backend = "gloo";                // or "nccl": rank r uses the CUDA device r modulo their number
+  std::uint64_t max_message_bytes = std::uint64_t{1} << 32;
+};
+
+// The place of this process as torchrun (RANK, WORLD_SIZE), mpirun (OMPI_COMM_WORLD_RANK, _SIZE) or srun (SLURM_PROCID, SLURM_NTASKS)
+// set it, and MASTER_ADDR and MASTER_PORT. Throws std::invalid_argument that names the missing or wrong variable.
+GroupConfig group_from_environment();
+
+// Whether one of these launchers started this process.
+bool launched_as_rank();
+
+// A TCP port of this machine on which nobody listens at the moment.
+int free_port();
+
+}  // namespace epipe::transport

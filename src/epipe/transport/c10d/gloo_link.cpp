@@ -1,0 +1,151 @@
+#include "epipe/transport/c10d/gloo_link.h"
+
+#include <fmt/format.h>
+
+#include <cstring>
+#include <exception>
+#include <utility>
+
+#include "epipe/base/queue.h"
+
+namespace epipe::transport {
+namespace {
+
+constexpr std::size_t kCapacity = 1;  // messages held for a slow reader, besides the one being received
+constexpr std::size_t kFirstBytes = 4096;
+constexpr std::size_t kHeaderBytes = sizeof(std::uint64_t);
+constexpr std::size_t kShortBytes = kFirstBytes - kHeaderBytes;
+
+// The length, and the message where it is short.
+Bytes first_transfer(const Bytes& message) {
+  Bytes first;
+  append(first, static_cast<std::uint64_t>(message.size()));
+  if (message.size() <= kShortBytes && !message.empty()) std::memcpy(grow(first, message.size()).data(), message.data(), message.size());
+  return first;
+}
+
+}  // namespace
+
+std::string closed_reason(int rank) { return fmt::format("rank {} closed the link", rank); }
+
+GlooLink::GlooLink(GlooPeer& peer, std::uint32_t channel, std::uint64_t max_message_bytes)
+    : peer_(peer), channel_(channel), max_message_bytes_(max_message_bytes), arrived_(kCapacity) {
+  peer_.enter(channel_, *this);
+  thread_ = std::thread([this] { receive(); });
+}
+
+GlooLink::~GlooLink() {
+  close();
+  thread_.join();
+  peer_.leave(channel_);
+}
+
+void GlooLink::close() {
+  std::uint64_t sent = 0;
+  {
+    const std::lock_guard lock(mutex_);
+    if (std::exchange(closed_, true)) return;
+    if (sending_) sending_->abort();
+    if (receiving_) receiving_->abort();
+    sent = sent_;
+  }
+  arrived_.close();
+  peer_.tell_closed(channel_, sent);
+}
+
+void GlooLink::lose(const std::string& reason, std::uint64_t messages) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (lost_.empty()) lost_ = reason;
+    if (sending_) sending_->abort();
+  }
+  arrived_.lose(reason, messages);
+}
+
+void GlooLink::send(Bytes message) {
+  if (message.size() > max_message_bytes_) {
+    throw std::runtime_error(fmt::format("a message of {} bytes is above the limit of {}", message.size(), max_message_bytes_));
+  }
+  const bool is_long = message.size() > kShortBytes;
+  transfer_out(first_transfer(message));
+  if (is_long) transfer_out(std::move(message));
+  const std::lock_guard lock(mutex_);
+  ++sent_;
+}
+
+void GlooLink::transfer_out(Bytes memory) {
+  check_open();
+  try {
+    Transfer transfer{peer_.start_send(memory, channel_), std::move(memory)};
+    if (run(transfer, sending_)) return;
+  } catch (const std::exception& failure) {
+    lose(gone_reason(peer_.rank(), failure.what()), 0);
+  }
+  check_open();
+}
+
+void GlooLink::check_open() {
+  const std::lock_guard lock(mutex_);
+  if (closed_) throw Closed();
+  if (!lost_.empty()) throw Lost(lost_);
+}
+
+// Until the transfer is done, or false when close() or lose() ended it: `slot` is where they find it.
+bool GlooLink::run(Transfer& transfer, Work& slot) {
+  {
+    const std::lock_guard lock(mutex_);
+    slot = transfer.work;
+    const bool is_send = &slot == &sending_;
+    if (closed_ || (is_send && !lost_.empty())) transfer.work->abort();
+  }
+  bool done = false;
+  std::exception_ptr failure;
+  try {
+    done = GlooPeer::wait(*transfer.work);
+  } catch (const std::exception&) {
+    failure = std::current_exception();
+  }
+  {
+    const std::lock_guard lock(mutex_);
+    slot.reset();
+  }
+  if (!done) peer_.bury(std::move(transfer));
+  if (failure) std::rethrow_exception(failure);
+  return done;
+}
+
+// The link's thread.
+void GlooLink::receive() {
+  try {
+    while (receive_one()) {
+    }
+  } catch (const std::exception& failure) {
+    lose(gone_reason(peer_.rank(), failure.what()), 0);
+  }
+}
+
+bool GlooLink::receive_one() {
+  Bytes first(kFirstBytes);
+  if (!transfer_in(first)) return false;
+  const auto length = load<std::uint64_t>(first, 0);
+  if (length > max_message_bytes_) {
+    lose(fmt::format("rank {} announced a message of {} bytes; the limit is {}", peer_.rank(), length, max_message_bytes_), 0);
+    return false;
+  }
+  Bytes message(length);
+  if (length > kShortBytes) {
+    if (!transfer_in(message)) return false;
+  } else if (length > 0) {
+    std::memcpy(message.data(), first.data() + kHeaderBytes, length);
+  }
+  return arrived_.push(std::move(message));
+}
+
+bool GlooLink::transfer_in(Bytes& memory) {
+  Transfer transfer{peer_.start_recv(memory, channel_), std::move(memory)};
+  if (!run(transfer, receiving_)) return false;
+  memory = std::move(transfer.memory);
+  return true;
+}
+
+}  // namespace epipe::transport

@@ -1,0 +1,55 @@
+#pragma once
+
+#include <atomic>
+#include <mutex>
+#include <string>
+#include <thread>
+
+#include "epipe/transport/c10d/gloo_peer.h"
+#include "epipe/transport/c10d/mailbox.h"
+#include "epipe/transport/link.h"
+
+namespace epipe::transport {
+
+std::string closed_reason(int rank);  // "rank 2 closed the link"
+
+// Messages over gloo's send and recv. The first transfer of a message is its length and, when it is short, the message:
+//
+//   u64 length | up to 4088 bytes        then, for longer messages, all of the bytes in a second transfer
+//
+// A thread of the link receives ahead of its reader, so that a sender does not wait for the reader to ask.
+class GlooLink final : public Link {
+ public:
+  GlooLink(GlooPeer& peer, std::uint32_t channel, std::uint64_t max_message_bytes);
+  ~GlooLink() override;
+
+  void send(Bytes message) override;
+  Bytes recv(Patience patience) override { return arrived_.pop(patience); }
+  void close() override;
+
+  // By the peer's thread: the other side is gone, or closed its end, after so many messages.
+  void lose(const std::string& reason, std::uint64_t messages);
+
+ private:
+  using Work = c10::intrusive_ptr<c10d::Work>;
+  void receive();
+  bool receive_one();
+  bool transfer_in(Bytes& memory);
+  void transfer_out(Bytes memory);
+  bool run(Transfer& transfer, Work& slot);
+  void check_open();
+
+  GlooPeer& peer_;
+  const std::uint32_t channel_;
+  const std::uint64_t max_message_bytes_;
+  Mailbox arrived_;
+  std::mutex mutex_;
+  Work sending_;  // under way; guarded by mutex_, as is what follows
+  Work receiving_;
+  bool closed_ = false;
+  std::string lost_;
+  std::uint64_t sent_ = 0;
+  std::thread thread_;
+};
+
+}  // namespace epipe::transport

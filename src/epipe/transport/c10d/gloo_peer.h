@@ -1,0 +1,71 @@
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
+#include <vector>
+
+#include "epipe/base/bytes.h"
+
+namespace epipe::transport {
+
+class GlooLink;
+
+std::string gone_reason(int rank, const std::string& why);  // "rank 2 is gone: ..."
+
+// A transfer that gloo was asked for, and the memory it uses. gloo cannot take a request back: the memory stays until the group is gone.
+struct Transfer {
+  c10::intrusive_ptr<c10d::Work> work;
+  Bytes memory;
+};
+
+// All that goes on between this rank and one other: which links there are, and a thread that hears when the other side closes one of
+// them, or is gone.
+class GlooPeer {
+ public:
+  GlooPeer(c10d::ProcessGroupGloo& group, int rank);
+  ~GlooPeer();
+  GlooPeer(const GlooPeer&) = delete;
+  GlooPeer& operator=(const GlooPeer&) = delete;
+
+  // The bytes stay where they are until the transfer is done or buried. Throw what c10d throws.
+  c10::intrusive_ptr<c10d::Work> start_send(MutableBytes bytes, std::uint32_t channel);
+  c10::intrusive_ptr<c10d::Work> start_recv(MutableBytes bytes, std::uint32_t channel);
+  // True when done, false when aborted. Waits far longer than any group's timeout. Throws what c10d throws.
+  static bool wait(c10d::Work& work);
+
+  // Links enter when they are made and leave before they go. Throws std::invalid_argument for a channel that was used before.
+  void enter(std::uint32_t channel, GlooLink& link);
+  void leave(std::uint32_t channel);
+  // Tells the other side that the link is closed here, after so many messages.
+  void tell_closed(std::uint32_t channel, std::uint64_t messages);
+  void bury(Transfer transfer);
+
+  // Ends the thread; before the group goes.
+  void stop();
+
+  int rank() const { return rank_; }
+  std::string lost();  // why it is gone, or empty while it is there
+
+ private:
+  void listen();
+  bool hear();
+  void lose(const std::string& reason);
+
+  c10d::ProcessGroupGloo& group_;
+  const int rank_;
+  std::mutex mutex_;
+  std::map<std::uint32_t, GlooLink*> links_;       // null: was used; guarded by mutex_, as is what follows
+  std::map<std::uint32_t, std::uint64_t> closed_;  // by the other side, before the link was made here
+  std::vector<Transfer> buried_;
+  std::string lost_;
+  Transfer notice_;  // the next thing the other side says
+  bool stopped_ = false;
+  std::thread thread_;
+};
+
+}  // namespace epipe::transport

@@ -1,0 +1,52 @@
+#include <stdexcept>
+
+#include "epipe/transport/grpc/dialer.h"
+#include "epipe/transport/grpc/listener.h"
+#include "epipe/transport/grpc/relay.h"
+#include "epipe/transport/grpc/tls.h"
+
+// What a build without gRPC links instead.
+namespace epipe::transport {
+namespace {
+
+constexpr const char* kMissing =
+    "this epipe was built without gRPC: install libgrpc++-dev, protobuf-compiler-grpc and libssl-dev, then rebuild";
+
+[[noreturn]] void missing() { throw std::runtime_error(kMissing); }
+
+}  // namespace
+
+class ServerStream {};
+
+struct Dialer::State {};
+Dialer::Dialer(DialConfig) { missing(); }
+Dialer::~Dialer() = default;
+std::unique_ptr<Link> Dialer::open(const std::map<std::string, std::string>&) { missing(); }
+
+struct Listener::State {};
+Listener::Listener(ListenConfig, OnIncoming) { missing(); }
+Listener::~Listener() = default;
+int Listener::port() const { return 0; }
+void Listener::set_serving(bool) {}
+void Listener::shutdown(Patience) {}
+
+Incoming::Incoming(std::shared_ptr<ServerStream>) { missing(); }
+Incoming::~Incoming() = default;
+Incoming::Incoming(Incoming&&) noexcept = default;
+const std::map<std::string, std::string>& Incoming::about() const { missing(); }
+const std::string& Incoming::peer() const { missing(); }
+const std::string& Incoming::certificate_name() const { missing(); }
+std::unique_ptr<Link> Incoming::accept() { missing(); }
+void Incoming::refuse(Refusal, const std::string&) {}
+
+void close_because(Link& link, const std::string&) { link.close(); }
+
+struct Relay::State {};
+Relay::Relay(std::unique_ptr<Link>, std::unique_ptr<Link>, std::function<void(const std::string&)>) { missing(); }
+Relay::~Relay() = default;
+void Relay::close(const std::string&) {}
+bool Relay::ended() const { return true; }
+
+Result<void> init_tls(const std::string&, const std::vector<std::string>&) { return Error{ErrorCode::kIo, kMissing}; }
+
+}  // namespace epipe::transport

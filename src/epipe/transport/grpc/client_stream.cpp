@@ -1,0 +1,70 @@
+#include "epipe/transport/grpc/client_stream.h"
+
+#include <fmt/format.h>
+
+#include "epipe/transport/grpc/metadata.h"
+#include "epipe/transport/grpc/refused.h"
+
+namespace epipe::transport {
+namespace {
+
+// A stream that ends in a good state was closed by the peer.
+std::string reason_of(const ::grpc::Status& status) {
+  if (status.ok()) return "the peer closed the link";
+  return status.error_message().empty() ? fmt::format("gRPC status {}", static_cast<int>(status.error_code())) : status.error_message();
+}
+
+}  // namespace
+
+ClientStream::ClientStream(std::shared_ptr<::grpc::Channel> channel, std::string peer)
+    : Stream(std::move(peer)), channel_(std::move(channel)), stub_(channel_) {}
+
+void ClientStream::start() {
+  self_ = std::static_pointer_cast<ClientStream>(shared_from_this());
+  stub_.PrepareBidiStreamingCall(&context_, kMethod, {}, this);
+  AddHold();  // reads and writes are started by threads of ours, until release()
+  StartCall();
+  begin();
+}
+
+void ClientStream::wait_accepted(Patience patience) {
+  std::unique_lock lock(mutex_);
+  const bool answered = changed_.wait_for(lock, patience, [this] { return accepted_ || lost_; });
+  if (!answered) {
+    lock.unlock();
+    cancel_because("not accepted in time");
+    throw Lost(fmt::format("{}: no answer within {} ms", peer(), patience.count()));
+  }
+  if (!accepted_) throw_refused(peer(), status_.error_code(), reason_);
+  if (version_ == kVersion) return;
+  lock.unlock();
+  cancel_because("another version");
+  throw Refused(Refusal::kVersion, fmt::format("{} speaks version {} of the protocol, we speak {}", peer(), version_, kVersion));
+}
+
+void ClientStream::finish(const std::string& /*reason*/) { StartWritesDone(); }
+
+void ClientStream::OnReadInitialMetadataDone(bool ok) {
+  if (!ok) return;
+  const auto& metadata = context_.GetServerInitialMetadata();
+  const auto found = metadata.find(kVersionKey);
+  if (found == metadata.end()) return;
+  {
+    const std::lock_guard lock(mutex_);
+    version_.assign(found->second.data(), found->second.size());
+    accepted_ = true;
+  }
+  changed_.notify_all();
+}
+
+void ClientStream::OnDone(const ::grpc::Status& status) {
+  const auto self = std::move(self_);
+  {
+    const std::lock_guard lock(mutex_);
+    status_ = status;
+  }
+  on_lost(reason_of(status));
+  on_over();
+}
+
+}  // namespace epipe::transport

@@ -1,0 +1,42 @@
+#pragma once
+
+#include <grpcpp/channel.h>
+#include <grpcpp/client_context.h>
+#include <grpcpp/generic/generic_stub.h>
+
+#include "epipe/transport/grpc/stream.h"
+
+namespace epipe::transport {
+
+// The dialing side of a stream.
+class ClientStream final : public Stream, private ::grpc::ClientBidiReactor<::grpc::ByteBuffer, ::grpc::ByteBuffer> {
+ public:
+  ClientStream(std::shared_ptr<::grpc::Channel> channel, std::string peer);
+
+  ::grpc::ClientContext& context() { return context_; }  // metadata, before start()
+  void start();
+  // Until the listener accepted. Throws Refused or Lost.
+  void wait_accepted(Patience patience);
+
+ private:
+  void start_read(::grpc::ByteBuffer* piece) override { StartRead(piece); }
+  void start_write(const ::grpc::ByteBuffer* piece) override { StartWrite(piece); }
+  void finish(const std::string& reason) override;
+  void release() override { RemoveHold(); }
+  void cancel() override { context_.TryCancel(); }
+
+  void OnReadInitialMetadataDone(bool ok) override;
+  void OnReadDone(bool ok) override { on_read(ok); }
+  void OnWriteDone(bool ok) override { on_write(ok); }
+  void OnDone(const ::grpc::Status& status) override;
+
+  std::shared_ptr<::grpc::Channel> channel_;  // shared with the dialer and its other streams
+  ::grpc::GenericStub stub_;
+  ::grpc::ClientContext context_;
+  bool accepted_ = false;
+  std::string version_;                 // of the listener, once it accepted
+  ::grpc::Status status_;               // once the stream is over
+  std::shared_ptr<ClientStream> self_;  // from start() until gRPC is done
+};
+
+}  // namespace epipe::transport

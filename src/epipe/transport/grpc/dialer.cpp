@@ -1,0 +1,41 @@
+#include "epipe/transport/grpc/dialer.h"
+
+#include <grpcpp/create_channel.h>
+
+#include "epipe/transport/grpc/client_stream.h"
+#include "epipe/transport/grpc/endpoint.h"
+#include "epipe/transport/grpc/grpc_link.h"
+#include "epipe/transport/grpc/metadata.h"
+
+namespace epipe::transport {
+
+struct Dialer::State {
+  DialConfig config;
+  std::string authorization;
+  std::shared_ptr<::grpc::Channel> channel;  // shared with the streams
+};
+
+Dialer::Dialer(DialConfig config) : state_(std::make_unique<State>()) {
+  prepare_grpc();
+  const Address address = parse_address(config.address);
+  if (!config.token.empty()) state_->authorization = bearer(config.token);
+  const std::string target = address.is_unix ? address.text : "dns:///" + address.text;
+  state_->channel = ::grpc::CreateCustomChannel(target, channel_credentials(config, address), channel_arguments(config, address));
+  state_->config = std::move(config);
+}
+
+Dialer::~Dialer() = default;
+
+std::unique_ptr<Link> Dialer::open(const std::map<std::string, std::string>& about) {
+  const auto stream = std::make_shared<ClientStream>(state_->channel, state_->config.address);
+  auto& context = stream->context();
+  context.AddMetadata(kVersionKey, kVersion);
+  if (!state_->authorization.empty()) context.AddMetadata(kTokenKey, state_->authorization);
+  for (const auto& [key, value] : to_metadata(about)) context.AddMetadata(key, value);
+  stream->start();
+  auto link = std::make_unique<GrpcLink>(stream, state_->config.max_message_bytes);  // ends the stream when it is not accepted
+  stream->wait_accepted(state_->config.connect_timeout);
+  return link;
+}
+
+}  // namespace epipe::transport

@@ -1,0 +1,37 @@
+#pragma once
+
+#include <grpcpp/security/credentials.h>
+#include <grpcpp/security/server_credentials.h>
+#include <grpcpp/server_builder.h>
+#include <grpcpp/support/channel_arguments.h>
+
+#include <memory>
+#include <string>
+
+#include "epipe/transport/grpc/config.h"
+
+// Addresses, credentials and settings that both sides of a connection share.
+namespace epipe::transport {
+
+struct Address {
+  std::string text;  // as configured
+  bool is_unix = false;
+  bool is_local = false;  // only this machine reaches it
+  int port = 0;
+};
+
+// Throws std::invalid_argument.
+Address parse_address(const std::string& text);
+
+// These throw std::invalid_argument for plaintext that would leave the machine, and for certificates and keys that do not parse.
+std::shared_ptr<::grpc::ChannelCredentials> channel_credentials(const DialConfig& config, const Address& address);
+std::shared_ptr<::grpc::ServerCredentials> server_credentials(const ListenConfig& config, const Address& address);
+
+::grpc::ChannelArguments channel_arguments(const DialConfig& config, const Address& address);
+void set_arguments(::grpc::ServerBuilder& builder, const ListenConfig& config);
+
+// Once per process, before anything of gRPC is made: servers answer the health service, and gRPC's own complaints about peers stay off
+// stderr unless GRPC_VERBOSITY asks for them; ours say the same, once.
+void prepare_grpc();
+
+}  // namespace epipe::transport

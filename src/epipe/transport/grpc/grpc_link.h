@@ -1,0 +1,42 @@
+#pragma once
+
+#include <memory>
+
+#include "epipe/transport/grpc/stream.h"
+#include "epipe/transport/link.h"
+
+namespace epipe::transport {
+
+// Messages over a stream, in pieces of at most 1 MiB:
+//
+//   first piece    u64 length of the message | its first bytes
+//   other pieces   the next bytes, until the length is reached
+//
+// All pieces but the last are full.
+class GrpcLink final : public Link {
+ public:
+  static constexpr std::size_t kPieceBytes = std::size_t{1} << 20;
+
+  GrpcLink(std::shared_ptr<Stream> stream, std::uint64_t max_message_bytes);
+  ~GrpcLink() override;  // closes and waits for gRPC; not to be called by a thread of gRPC's
+
+  void send(Bytes message) override;
+  // A message that is arriving is waited for as long as its pieces keep coming within `patience`.
+  Bytes recv(Patience patience) override;
+  void close() override { stream_->close({}); }
+
+  Stream& stream() { return *stream_; }
+
+ private:
+  void take(const ::grpc::ByteBuffer& piece);
+  void start(std::uint64_t length);
+  [[noreturn]] void give_up(const std::string& why);
+
+  std::shared_ptr<Stream> stream_;  // shared with gRPC, whose threads call it until the stream is over
+  const std::uint64_t max_message_bytes_;
+  bool started_ = false;     // the first piece of the message below is here
+  std::size_t arrived_ = 0;  // of its bytes
+  Bytes message_;
+};
+
+}  // namespace epipe::transport

@@ -1,0 +1,175 @@
+#include "epipe/transport/grpc/listener.h"
+
+#include <fmt/format.h>
+#include <grpcpp/health_check_service_interface.h>
+#include <grpcpp/server.h>
+#include <grpcpp/server_builder.h>
+
+#include <set>
+#include <thread>
+#include <utility>
+
+#include "epipe/base/queue.h"
+#include "epipe/transport/grpc/endpoint.h"
+#include "epipe/transport/grpc/grpc_link.h"
+#include "epipe/transport/grpc/metadata.h"
+#include "epipe/transport/grpc/server_stream.h"
+
+namespace epipe::transport {
+namespace {
+
+constexpr const char* kShuttingDown = "the listener is shutting down";
+
+using Streams = Queue<std::shared_ptr<ServerStream>>;
+
+// Answers a stream that will not be one.
+class Refuser final : public ::grpc::ServerGenericBidiReactor {
+ public:
+  explicit Refuser(const ::grpc::Status& status) { Finish(status); }
+  void OnDone() override { delete this; }
+};
+
+}  // namespace
+
+// Checks who asks, and hands the streams of those who may to the listener's thread.
+struct Listener::State final : public ::grpc::CallbackGenericService {
+  State(ListenConfig given, OnIncoming handler)
+      : config(std::move(given)), on_incoming(std::move(handler)), asking(static_cast<std::size_t>(config.max_streams) + 1) {}
+
+  ::grpc::ServerGenericBidiReactor* CreateReactor(::grpc::GenericCallbackServerContext* context) override;
+  ::grpc::Status check(const ::grpc::GenericCallbackServerContext& context) const;
+  bool may_enter(const ::grpc::GenericCallbackServerContext& context) const;
+  void listen();
+  void answer();
+  void stop();
+
+  const ListenConfig config;
+  const OnIncoming on_incoming;
+  Streams asking;
+  std::mutex mutex;
+  std::set<ServerStream*> open;  // guarded by the mutex; each stays until gRPC is done with it
+  bool stopped = false;          // likewise
+  int port = 0;
+  std::unique_ptr<::grpc::Server> server;
+  std::thread thread;
+};
+
+::grpc::ServerGenericBidiReactor* Listener::State::CreateReactor(::grpc::GenericCallbackServerContext* context) {
+  if (const auto status = check(*context); !status.ok()) return new Refuser(status);
+  const std::lock_guard lock(mutex);
+  if (stopped) return new Refuser(refusal_status(Refusal::kFull, kShuttingDown));
+  if (open.size() >= static_cast<std::size_t>(config.max_streams)) {
+    return new Refuser(refusal_status(Refusal::kFull, fmt::format("all {} links are taken; try again later", config.max_streams)));
+  }
+  const auto forget = [this](ServerStream* done) {
+    const std::lock_guard guard(mutex);
+    open.erase(done);
+  };
+  const auto stream = std::make_shared<ServerStream>(*context, config.max_message_bytes, forget);
+  open.insert(stream.get());
+  auto* const reactor = stream->start();
+  asking.push(stream);
+  return reactor;
+}
+
+::grpc::Status Listener::State::check(const ::grpc::GenericCallbackServerContext& context) const {
+  if (context.method() != kMethod) return {::grpc::StatusCode::UNIMPLEMENTED, "this is an epipe server; it has no such method"};
+  if (!may_enter(context))
+    return refusal_status(Refusal::kUnauthenticated, "a valid token or client certificate is needed, and there was none");
+  const std::string version = value_of(context.client_metadata(), kVersionKey).substr(0, 32);
+  if (version == kVersion) return ::grpc::Status::OK;
+  return refusal_status(Refusal::kVersion,
+                        fmt::format("expected version {} of the protocol, got '{}'; use the same epipe on both sides", kVersion, version));
+}
+
+bool Listener::State::may_enter(const ::grpc::GenericCallbackServerContext& context) const {
+  if (config.insecure && config.tokens.empty()) return true;
+  const auto auth = context.auth_context();
+  if (!config.insecure && auth && auth->IsPeerAuthenticated()) return true;
+  return any_token(config.tokens, value_of(context.client_metadata(), kTokenKey));
+}
+
+void Listener::State::listen() {
+  const Address address = parse_address(config.address);
+  ::grpc::ServerBuilder builder;
+  builder.AddListeningPort(address.text, server_credentials(config, address), &port);
+  builder.RegisterCallbackGenericService(this);
+  set_arguments(builder, config);
+  server = builder.BuildAndStart();
+  if (!server || (!address.is_unix && port == 0)) {
+    throw std::runtime_error(fmt::format("cannot listen on {}: the address is taken, or not of this machine", config.address));
+  }
+  if (address.is_unix) port = 0;
+}
+
+// The listener's thread. A stream whose handler throws is refused.
+void Listener::State::answer() {
+  try {
+    while (true) {
+      Incoming incoming(asking.pop());
+      try {
+        on_incoming(std::move(incoming));
+      } catch (const std::exception&) {
+      }
+    }
+  } catch (const Closed&) {
+    // The listener is shutting down.
+  }
+}
+
+void Listener::State::stop() {
+  std::vector<std::shared_ptr<Stream>> streams;
+  {
+    const std::lock_guard lock(mutex);
+    stopped = true;
+    for (auto* const stream : open) streams.push_back(stream->shared_from_this());
+  }
+  asking.close();
+  for (const auto& stream : streams) {
+    static_cast<ServerStream&>(*stream).refuse(Refusal::kFull, kShuttingDown);
+    stream->close(kShuttingDown);
+  }
+}
+
+Listener::Listener(ListenConfig config, OnIncoming on_incoming) {
+  prepare_grpc();
+  if (config.max_streams < 1) throw std::invalid_argument(fmt::format("expected at least one stream, got {}", config.max_streams));
+  for (const auto& token : config.tokens) (void)bearer(token);
+  state_ = std::make_unique<State>(std::move(config), std::move(on_incoming));
+  state_->listen();
+  state_->thread = std::thread([state = state_.get()] { state->answer(); });
+}
+
+Listener::~Listener() { shutdown(); }
+
+int Listener::port() const { return state_->port; }
+
+void Listener::set_serving(bool serving) {
+  if (auto* const health = state_->server->GetHealthCheckService()) health->SetServingStatus(serving);
+}
+
+void Listener::shutdown(Patience grace) {
+  state_->stop();
+  state_->server->Shutdown(std::chrono::system_clock::now() + grace);
+  if (state_->thread.joinable()) state_->thread.join();
+}
+
+Incoming::Incoming(std::shared_ptr<ServerStream> stream) : stream_(std::move(stream)) {}
+Incoming::Incoming(Incoming&&) noexcept = default;
+
+Incoming::~Incoming() {
+  if (stream_) stream_->refuse(Refusal::kOther, "the link was not accepted");
+}
+
+const std::map<std::string, std::string>& Incoming::about() const { return stream_->about(); }
+const std::string& Incoming::peer() const { return stream_->peer(); }
+const std::string& Incoming::certificate_name() const { return stream_->certificate_name(); }
+
+std::unique_ptr<Link> Incoming::accept() {
+  stream_->accept();
+  return std::make_unique<GrpcLink>(stream_, stream_->max_message_bytes());
+}
+
+void Incoming::refuse(Refusal why, const std::string& text) { stream_->refuse(why, text); }
+
+}  // namespace epipe::transport

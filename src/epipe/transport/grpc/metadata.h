@@ -1,0 +1,39 @@
+#pragma once
+
+#include <grpcpp/support/status.h>
+#include <grpcpp/support/string_ref.h>
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "epipe/transport/grpc/refused.h"
+
+// What travels beside the pieces when a stream is opened, and how it is checked.
+namespace epipe::transport {
+
+inline constexpr const char* kMethod = "/epipe.Link/Open";
+inline constexpr const char* kVersion = "1";
+inline constexpr const char* kVersionKey = "epipe-version";
+inline constexpr const char* kTokenKey = "authorization";
+inline constexpr std::size_t kMaxAboutBytes = 4096;
+
+using Metadata = std::multimap<::grpc::string_ref, ::grpc::string_ref>;
+
+// "session" <-> "epipe-about-session". Throws std::invalid_argument for names and values that gRPC does not carry.
+std::map<std::string, std::string> to_metadata(const std::map<std::string, std::string>& about);
+std::map<std::string, std::string> about_of(const Metadata& metadata);
+
+// The value, or "" where there is none.
+std::string value_of(const Metadata& metadata, const char* key);
+
+// "Bearer ...". Throws std::invalid_argument, without the token, when it cannot be sent.
+std::string bearer(const std::string& token);
+// Takes the same time whichever token it is and wherever a wrong one differs.
+bool any_token(const std::vector<std::string>& tokens, const std::string& authorization);
+
+::grpc::Status refusal_status(Refusal why, const std::string& text);
+// Refused, where the listener said so, or Lost.
+[[noreturn]] void throw_refused(const std::string& peer, ::grpc::StatusCode code, const std::string& text);
+
+}  // namespace epipe::transport

@@ -1,0 +1,51 @@
+#pragma once
+
+#include <grpcpp/generic/async_generic_service.h>
+
+#include <functional>
+#include <map>
+
+#include "epipe/transport/grpc/refused.h"
+#include "epipe/transport/grpc/stream.h"
+
+namespace epipe::transport {
+
+// The listening side of a stream. Made when the client asks; pieces flow once it is accepted.
+class ServerStream final : public Stream, private ::grpc::ServerGenericBidiReactor {
+ public:
+  // `on_done` is called by gRPC once it is done with the stream.
+  ServerStream(::grpc::GenericCallbackServerContext& context, std::uint64_t max_message_bytes, std::function<void(ServerStream*)> on_done);
+
+  // For gRPC, which owns the stream from here on together with whoever handles it.
+  ::grpc::ServerGenericBidiReactor* start();
+  void accept();
+  void refuse(Refusal why, const std::string& text);
+
+  const std::map<std::string, std::string>& about() const { return about_; }
+  const std::string& certificate_name() const { return certificate_name_; }
+  std::uint64_t max_message_bytes() const { return max_message_bytes_; }
+
+ private:
+  void start_read(::grpc::ByteBuffer* piece) override { StartRead(piece); }
+  void start_write(const ::grpc::ByteBuffer* piece) override { StartWrite(piece); }
+  void finish(const std::string& reason) override;
+  void release() override {}
+  void cancel() override;
+
+  void OnReadDone(bool ok) override;
+  void OnWriteDone(bool ok) override { on_write(ok); }
+  void OnCancel() override;
+  void OnDone() override;
+
+  std::mutex context_mutex_;
+  bool done_ = false;                              // guarded by context_mutex_: the context is gone
+  ::grpc::GenericCallbackServerContext& context_;  // gRPC's, until OnDone
+  const std::uint64_t max_message_bytes_;
+  const std::map<std::string, std::string> about_;
+  const std::string certificate_name_;
+  std::function<void(ServerStream*)> on_done_;
+  std::shared_ptr<ServerStream> self_;  // from start() until gRPC is done
+  bool answered_ = false;               // accepted or refused; guarded by mutex_
+};
+
+}  // namespace epipe::transport

@@ -1,0 +1,150 @@
+#include "epipe/transport/grpc/stream.h"
+
+#include <fmt/format.h>
+
+#include "epipe/base/queue.h"
+
+namespace epipe::transport {
+namespace {
+
+constexpr std::size_t kRow = 4;  // pieces held in each direction
+constexpr std::chrono::seconds kLinger{2};
+
+}  // namespace
+
+void Stream::write(::grpc::ByteBuffer piece) {
+  std::unique_lock lock(mutex_);
+  changed_.wait(lock, [this] { return closed_ || lost_ || (!ended_ && outgoing_.size() < kRow); });
+  if (closed_) throw Closed();
+  if (lost_) throw Lost(fmt::format("{}: {}", peer_, reason_));
+  outgoing_.emplace_back().Swap(&piece);
+  advance(lock);
+}
+
+bool Stream::read(::grpc::ByteBuffer& piece, Patience patience) {
+  std::unique_lock lock(mutex_);
+  const auto ready = [this] { return closed_ || lost_ || !incoming_.empty(); };
+  if (patience == kForever) {
+    changed_.wait(lock, ready);
+  } else if (!changed_.wait_for(lock, patience, ready)) {
+    return false;
+  }
+  if (closed_) throw Closed();
+  if (incoming_.empty()) throw Lost(fmt::format("{}: {}", peer_, reason_));
+  piece.Swap(&incoming_.front());
+  incoming_.pop_front();
+  advance(lock);
+  return true;
+}
+
+void Stream::close(const std::string& reason) {
+  std::unique_lock lock(mutex_);
+  if (closed_) return;
+  closed_ = true;
+  close_reason_ = reason;
+  incoming_.clear();
+  const bool wait = !over_;
+  advance(lock);
+  if (wait) linger();
+}
+
+void Stream::cancel_because(const std::string& reason) {
+  on_lost(reason);
+  cancel();
+}
+
+void Stream::wait_over() {
+  std::unique_lock lock(mutex_);
+  changed_.wait(lock, [this] { return over_; });
+}
+
+void Stream::begin() {
+  std::unique_lock lock(mutex_);
+  begun_ = true;
+  advance(lock);
+}
+
+void Stream::on_read(bool ok) {
+  std::unique_lock lock(mutex_);
+  reading_ = false;
+  if (!ok) ended_ = true;
+  if (ok && !closed_) incoming_.emplace_back().Swap(&landing_);
+  landing_.Clear();
+  if (ended_) outgoing_.clear();
+  advance(lock);
+}
+
+void Stream::on_write(bool ok) {
+  std::unique_lock lock(mutex_);
+  writing_ = false;
+  leaving_.Clear();
+  if (!ok) ended_ = true;
+  if (ended_) outgoing_.clear();
+  advance(lock);
+}
+
+void Stream::on_ended() {
+  std::unique_lock lock(mutex_);
+  ended_ = true;
+  outgoing_.clear();
+  advance(lock);
+}
+
+void Stream::on_lost(const std::string& why) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (!lost_) reason_ = why;
+    lost_ = true;
+  }
+  changed_.notify_all();
+}
+
+void Stream::on_over() {
+  const auto self = shared_from_this();  // a waiting thread may drop the last other owner as soon as it wakes
+  {
+    const std::lock_guard lock(mutex_);
+    over_ = true;
+  }
+  changed_.notify_all();
+  alarm_.Cancel();
+}
+
+// What to ask gRPC for next. A closed stream goes on reading, because the peer's end shows there.
+Stream::Step Stream::next_step() {
+  Step step;
+  if (!begun_) return step;
+  step.read = !reading_ && !ended_ && (closed_ || incoming_.size() < kRow);
+  if (step.read) reading_ = true;
+  step.write = !writing_ && !finished_ && !outgoing_.empty();
+  if (step.write) {
+    writing_ = true;
+    leaving_.Swap(&outgoing_.front());
+    outgoing_.pop_front();
+  }
+  step.finish = (closed_ || ended_) && !writing_ && !finished_ && outgoing_.empty();
+  if (step.finish) finished_ = true;
+  step.release = ended_ && finished_ && !reading_ && !writing_ && !released_;
+  if (step.release) released_ = true;
+  return step;
+}
+
+void Stream::advance(std::unique_lock<std::mutex>& lock) {
+  const Step step = next_step();
+  const std::string reason = close_reason_;
+  const auto self = shared_from_this();  // the last step may end the stream
+  lock.unlock();
+  changed_.notify_all();
+  if (step.write) start_write(&leaving_);
+  if (step.read) start_read(&landing_);
+  if (step.finish) finish(reason);
+  if (step.release) release();
+}
+
+void Stream::linger() {
+  const auto deadline = std::chrono::system_clock::now() + kLinger;
+  alarm_.Set(deadline, [self = shared_from_this()](bool expired) {
+    if (expired) self->cancel();
+  });
+}
+
+}  // namespace epipe::transport

@@ -1,0 +1,86 @@
+#pragma once
+
+#include <grpcpp/alarm.h>
+#include <grpcpp/support/byte_buffer.h>
+
+#include <condition_variable>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <string>
+
+#include "epipe/transport/link.h"
+
+namespace epipe::transport {
+
+// One gRPC stream as two bounded rows of pieces, whichever side of it this is. Threads of ours wait here; gRPC's threads call the
+// protected functions and never wait. No operation of gRPC is started with the mutex held, because it may call back at once.
+class Stream : public std::enable_shared_from_this<Stream> {
+ public:
+  virtual ~Stream() = default;
+
+  // Waits for room. Throws Closed or Lost.
+  void write(::grpc::ByteBuffer piece);
+  // The next piece; false when none came in time. Throws Closed or Lost; what arrived before the peer left comes first.
+  bool read(::grpc::ByteBuffer& piece, Patience patience);
+  // Ends all waits here. Pieces already taken are still written for a short while, then the peer learns that it was closed, and why.
+  void close(const std::string& reason);
+  // Like a peer that is gone: for a stream whose bytes make no sense.
+  void cancel_because(const std::string& reason);
+  // Until gRPC is done with the stream, which after close() does not take long.
+  void wait_over();
+
+  const std::string& peer() const { return peer_; }
+
+ protected:
+  explicit Stream(std::string peer) : peer_(std::move(peer)) {}
+
+  // What gRPC is asked to do; each is called once at a time, and answered by the functions below.
+  virtual void start_read(::grpc::ByteBuffer* piece) = 0;
+  virtual void start_write(const ::grpc::ByteBuffer* piece) = 0;
+  virtual void finish(const std::string& reason) = 0;  // nothing more will be written
+  virtual void release() = 0;                          // nothing more will be asked for
+  virtual void cancel() = 0;                           // everything under way fails, soon
+
+  void begin();                          // the stream is open: pieces may flow
+  void on_read(bool ok);                 // after start_read
+  void on_write(bool ok);                // after start_write
+  void on_ended();                       // the peer left, or the connection broke
+  void on_over();                        // gRPC is done; after on_lost, except for a stream that was closed here
+  void on_lost(const std::string& why);  // the first reason stays
+
+  std::mutex mutex_;
+  std::condition_variable changed_;  // waited for by one reader, one writer and those that close
+  bool lost_ = false;                // the peer is gone, for the reason
+  std::string reason_;
+
+ private:
+  struct Step {
+    bool read = false;
+    bool write = false;
+    bool finish = false;
+    bool release = false;
+  };
+  Step next_step();  // with the mutex held
+  void take(const Step& step);
+  void advance(std::unique_lock<std::mutex>& lock);
+  void linger();
+
+  const std::string peer_;
+  std::deque<::grpc::ByteBuffer> incoming_;
+  std::deque<::grpc::ByteBuffer> outgoing_;
+  ::grpc::ByteBuffer landing_;  // being read
+  ::grpc::ByteBuffer leaving_;  // being written
+  std::string close_reason_;
+  bool begun_ = false;
+  bool reading_ = false;
+  bool writing_ = false;
+  bool ended_ = false;     // nothing more will come
+  bool closed_ = false;    // by our side
+  bool finished_ = false;  // finish() was called
+  bool released_ = false;
+  bool over_ = false;
+  ::grpc::Alarm alarm_;  // ends a stream that was closed but whose peer takes nothing
+};
+
+}  // namespace epipe::transport

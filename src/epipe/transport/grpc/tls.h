@@ -1,0 +1,15 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "epipe/base/result.h"
+
+namespace epipe::transport {
+
+// Makes what a first try of TLS needs, in a folder (made if missing): ca.pem, ca.key; server.pem, server.key for localhost, 127.0.0.1,
+// ::1, this machine's name and `names` (host names or addresses); client.pem, client.key; token (one line). All files are readable by
+// their owner only. Overwrites nothing.
+Result<void> init_tls(const std::string& folder, const std::vector<std::string>& names);
+
+}  // namespace epipe::transport

@@ -1,0 +1,163 @@
+#include "epipe/transport/measure_link.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <stdexcept>
+#include <thread>
+
+#include "epipe/base/clock.h"
+#include "epipe/base/queue.h"
+
+namespace epipe::transport {
+namespace {
+
+// What the measuring side asks for, as 13 bytes: u8 kind, u64 size, u32 count.
+enum class Kind : std::uint8_t {
+  kEcho = 1,    // each message comes back as it is
+  kAnswer = 2,  // each message is answered by an empty one
+  kTake = 3,    // all messages are answered by one empty one
+  kGive = 4,    // the server sends the messages
+};
+struct Request {
+  Kind kind = Kind::kEcho;
+  std::uint64_t size = 0;
+  std::uint32_t count = 0;
+};
+constexpr std::uint64_t kMaxSize = std::uint64_t{1} << 30;
+constexpr std::uint32_t kMaxCount = 1'000'000;
+
+Bytes to_bytes(const Request& request) {
+  Bytes out;
+  append(out, request.kind);
+  append(out, request.size);
+  append(out, request.count);
+  return out;
+}
+
+Request to_request(const Bytes& bytes) {
+  ByteReader reader(bytes);
+  const auto kind = reader.take<std::uint8_t>();
+  const auto size = reader.take<std::uint64_t>();
+  const auto count = reader.take<std::uint32_t>();
+  const bool fits = kind && size && count && reader.rest().empty() && *kind >= 1 && *kind <= 4 && *size <= kMaxSize && *count <= kMaxCount;
+  if (!fits) throw std::runtime_error("expected a request to measure a link, got something else");
+  return {static_cast<Kind>(*kind), *size, *count};
+}
+
+Bytes pattern(std::uint64_t size) {
+  Bytes out(size);
+  std::uint32_t state = 1;
+  for (auto& value : out) {
+    state = state * 1664525U + 1013904223U;
+    value = static_cast<std::byte>(state >> 24);
+  }
+  return out;
+}
+
+Bytes recv_sized(Link& link, std::uint64_t size, Patience patience) {
+  Bytes message = link.recv(patience);
+  if (message.size() != size) throw std::runtime_error(fmt::format("expected a message of {} bytes, got {}", size, message.size()));
+  return message;
+}
+
+void serve_one(Link& link, const Request& request, Patience patience) {
+  for (std::uint32_t k = 0; k < request.count; ++k) {
+    if (request.kind == Kind::kGive) {
+      link.send(Bytes(request.size));
+      continue;
+    }
+    Bytes message = recv_sized(link, request.size, patience);
+    if (request.kind == Kind::kEcho) link.send(std::move(message));
+    if (request.kind == Kind::kAnswer) link.send({});
+  }
+  if (request.kind == Kind::kTake) link.send({});
+}
+
+class Measurement {
+ public:
+  Measurement(Link& link, std::uint64_t size, double seconds, Patience patience)
+      : link_(link), size_(size), seconds_(seconds), patience_(patience) {}
+
+  LinkSpeed run() {
+    verify();
+    LinkSpeed speed;
+    speed.bytes = size_;
+    speed.round_trip_seconds = round_trip();
+    speed.messages = static_cast<int>(std::clamp(seconds_ / std::max(speed.round_trip_seconds, 1e-6), 2.0, 10'000.0));
+    speed.send_MBps = rate(speed.messages, [&] { send_train(speed.messages); });
+    speed.recv_MBps = rate(speed.messages, [&] { recv_train(speed.messages); });
+    return speed;
+  }
+
+ private:
+  void ask(Kind kind, int count) { link_.send(to_bytes({kind, size_, static_cast<std::uint32_t>(count)})); }
+
+  void verify() {
+    const Bytes sent = pattern(size_);
+    ask(Kind::kEcho, 1);
+    link_.send(sent);
+    if (link_.recv(patience_) != sent) throw std::runtime_error(fmt::format("{} bytes came back changed", size_));
+  }
+
+  double round_trip() {
+    std::vector<double> times;
+    const Stopwatch watch;
+    while (times.size() < 5 || (watch.seconds() < seconds_ && times.size() < 10'000)) {
+      ask(Kind::kAnswer, 1);
+      Bytes message(size_);
+      const Stopwatch one;
+      link_.send(std::move(message));
+      recv_sized(link_, 0, patience_);
+      times.push_back(one.seconds());
+    }
+    std::nth_element(times.begin(), times.begin() + static_cast<std::ptrdiff_t>(times.size() / 2), times.end());
+    return times[times.size() / 2];
+  }
+
+  void send_train(int count) {
+    ask(Kind::kTake, count);
+    for (int k = 0; k < count; ++k) link_.send(Bytes(size_));
+    recv_sized(link_, 0, patience_);
+  }
+
+  void recv_train(int count) {
+    ask(Kind::kGive, count);
+    for (int k = 0; k < count; ++k) recv_sized(link_, size_, patience_);
+  }
+
+  template <typename Train>
+  double rate(int count, const Train& train) {
+    const Stopwatch watch;
+    train();
+    return static_cast<double>(size_) * count / watch.seconds() / 1e6;
+  }
+
+  Link& link_;
+  const std::uint64_t size_;
+  const double seconds_;
+  const Patience patience_;
+};
+
+}  // namespace
+
+void serve_measurement(Link& link, Patience patience) {
+  try {
+    while (true) serve_one(link, to_request(link.recv(patience)), patience);
+  } catch (const Lost&) {
+    // The measuring side has what it wants.
+  } catch (const Closed&) {
+  }
+}
+
+std::vector<LinkSpeed> measure_link(Link& link, const std::vector<std::size_t>& sizes, double seconds, Patience patience) {
+  std::vector<LinkSpeed> speeds;
+  for (const auto size : sizes) {
+    if (size > kMaxSize) throw std::invalid_argument(fmt::format("expected at most {} bytes, got {}", kMaxSize, size));
+    speeds.push_back(Measurement(link, size, seconds, patience).run());
+  }
+  return speeds;
+}
+
+}  // namespace epipe::transport

@@ -1,0 +1,27 @@
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <vector>
+
+#include "epipe/transport/link.h"
+
+namespace epipe::transport {
+
+// The speed of a link for messages of one size.
+struct LinkSpeed {
+  std::size_t bytes = 0;
+  int messages = 0;
+  double round_trip_seconds = 0;  // median: one message there, an empty one back
+  double send_MBps = 0;           // 10^6 bytes per second of a train of messages to the peer
+  double recv_MBps = 0;           // and from it
+};
+
+// Serves one measuring peer until it closes the link or `patience` passes without a request.
+void serve_measurement(Link& link, Patience patience);
+
+// Measures against a peer that serves; each size takes about `seconds`, thrice. Verifies what arrives before it times anything. Throws
+// Lost, TimedOut, or std::runtime_error when other bytes come back.
+std::vector<LinkSpeed> measure_link(Link& link, const std::vector<std::size_t>& sizes, double seconds, Patience patience);
+
+}  // namespace epipe::transport

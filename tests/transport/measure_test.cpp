@@ -1,0 +1,59 @@
+#include <gtest/gtest.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <thread>
+
+#include "epipe/base/clock.h"
+#include "epipe/transport/measure_link.h"
+#include "support/fabrics.h"
+
+namespace epipe::transport {
+namespace {
+
+using namespace std::chrono_literals;
+
+// EPIPE_MEASURE=1 prints the speed of every transport for messages of 1 KiB to 64 MiB.
+std::vector<std::size_t> sizes() {
+  if (std::getenv("EPIPE_MEASURE") == nullptr) return {0, 1000, 100'000};
+  return {1 << 10, 16 << 10, 256 << 10, 1 << 20, 4 << 20, 16 << 20, 64 << 20};
+}
+
+class Measuring : public ::testing::TestWithParam<testing::Transport> {};
+
+TEST_P(Measuring, GivesTheSpeedOfEverySize) {
+  if (!GetParam().available()) GTEST_SKIP() << GetParam().name << " is not in this build";
+  const auto fabric = GetParam().make();
+  auto ends = fabric->connect();
+  std::thread server([&link = *ends.second] { serve_measurement(link, 20s); });
+  const auto speeds = measure_link(*ends.first, sizes(), std::getenv("EPIPE_MEASURE") == nullptr ? 0.01 : 0.3, 20s);
+  ASSERT_EQ(speeds.size(), sizes().size());
+  for (std::size_t k = 0; k < speeds.size(); ++k) {
+    const auto& speed = speeds[k];
+    EXPECT_EQ(speed.bytes, sizes()[k]);
+    EXPECT_GT(speed.round_trip_seconds, 0);
+    EXPECT_EQ(speed.send_MBps > 0, speed.bytes > 0);
+    EXPECT_EQ(speed.recv_MBps > 0, speed.bytes > 0);
+    std::printf("%-10s %9zu bytes %9.1f us round trip %8.1f MB/s out %8.1f MB/s in\n", GetParam().name.c_str(), speed.bytes,
+                1e6 * speed.round_trip_seconds, speed.send_MBps, speed.recv_MBps);
+  }
+  ends.first->close();
+  server.join();
+}
+
+TEST(MeasuringServer, AServerThatIsAskedForNonsenseSaysSo) {
+  auto [a, b] = make_inproc_link(2);
+  a->send(Bytes(13));
+  EXPECT_THROW(serve_measurement(*b, 1s), std::runtime_error);
+}
+
+TEST(MeasuringServer, AServerWithoutAClientStops) {
+  auto [a, b] = make_inproc_link(2);
+  EXPECT_THROW(serve_measurement(*b, 10ms), TimedOut);
+}
+
+const auto kName = [](const auto& info) { return info.param.name; };
+INSTANTIATE_TEST_SUITE_P(Over, Measuring, ::testing::ValuesIn(testing::transports()), kName);
+
+}  // namespace
+}  // namespace epipe::transport
