@@ -69,11 +69,13 @@ Result<Bytes> read_file(const std::string& path, std::uint64_t max_bytes) {
   }
 }
 
-Result<void> write_file(const std::string& path, std::initializer_list<ByteView> parts) {
+namespace {
+
+Result<void> write_with_mode(const std::string& path, std::initializer_list<ByteView> parts, mode_t mode) {
   struct stat status {};
   const bool in_place = ::stat(path.c_str(), &status) == 0 && !S_ISREG(status.st_mode);
   const std::string target = in_place ? path : fmt::format("{}.tmp{}", path, ::getpid());
-  Handle file(::open(target.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666));
+  Handle file(::open(target.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, mode));
   if (!file.open()) return io_error("create", target);
   bool ok = true;
   for (const ByteView part : parts) ok = ok && write_all(file.fd(), part);
@@ -84,6 +86,13 @@ Result<void> write_file(const std::string& path, std::initializer_list<ByteView>
   const Error error = io_error("write", path);
   if (!in_place) ::unlink(target.c_str());
   return error;
+}
+
+}  // namespace
+
+Result<void> write_file(const std::string& path, std::initializer_list<ByteView> parts) { return write_with_mode(path, parts, 0666); }
+Result<void> write_private_file(const std::string& path, std::initializer_list<ByteView> parts) {
+  return write_with_mode(path, parts, 0600);
 }
 
 Result<void> make_folders(const std::string& path) {

@@ -16,6 +16,9 @@ Result<Bytes> read_file(const std::string& path, std::uint64_t max_bytes);
 // the other. Devices and pipes are written in place.
 Result<void> write_file(const std::string& path, std::initializer_list<ByteView> parts);
 
+// The same for a secret: only its owner can read the file.
+Result<void> write_private_file(const std::string& path, std::initializer_list<ByteView> parts);
+
 // Makes the folder and those above it; fine where it exists.
 Result<void> make_folders(const std::string& path);
 // Removes a file or a folder with all it holds; fine where nothing is. Not std::filesystem::remove_all: LibTorch's wheels export a copy of

@@ -14,6 +14,9 @@ inline constexpr int kOk = 0;
 inline constexpr int kFailed = 1;
 inline constexpr int kWrongUsage = 2;
 
+// Set by epipe launch for ranks that it starts again.
+inline constexpr const char* kRestarted = "EPIPE_RESTARTED";
+
 // A flag's value that makes no sense: exit code 2.
 class UsageError : public std::runtime_error {
  public:
@@ -24,6 +27,12 @@ class UsageError : public std::runtime_error {
 class Failure : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
+};
+
+// Ends the program with this code; why was said already.
+struct ExitCode {
+  explicit ExitCode(int value) : code(value) {}
+  int code;
 };
 
 // The value, or Failure with the error's text.
@@ -41,5 +50,7 @@ void add_schedule_command(CLI::App& app);
 void add_train_command(CLI::App& app);
 void add_eval_command(CLI::App& app);
 void add_report_command(CLI::App& app);
+void add_serve_command(CLI::App& app);
+void add_launch_command(CLI::App& app);
 
 }  // namespace epipe::cli

@@ -19,6 +19,8 @@ int run(int argc, char** argv) {
   });
   add_train_command(app);
   add_eval_command(app);
+  add_serve_command(app);
+  add_launch_command(app);
   add_codec_command(app);
   add_bench_command(app);
   add_info_command(app);
@@ -37,6 +39,8 @@ int run(int argc, char** argv) {
 int main(int argc, char** argv) {
   try {
     return run(argc, argv);
+  } catch (const ExitCode& exit) {
+    return exit.code;
   } catch (const UsageError& error) {
     fmt::print(stderr, "epipe: {}\n", error.what());
     return kWrongUsage;

@@ -2,13 +2,18 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <csignal>
+#include <cstdlib>
 
 #include "epipe/base/clock.h"
 #include "epipe/base/file.h"
 #include "epipe/cli/command.h"
+#include "epipe/cli/security_flags.h"
 #include "epipe/report/page.h"
+#include "epipe/train/cluster.h"
+#include "epipe/train/servers.h"
 #include "epipe/train/trainer.h"
 
 namespace epipe::cli {
@@ -48,7 +53,16 @@ struct Flags {
   TrainConfig config;
   std::vector<std::string> codec_at;
   std::string weights;
+  SecurityFlags security;
 };
+
+// First and last stage here, one server for each stage between.
+std::vector<int> ring_of_servers(std::size_t servers) {
+  std::vector<int> place = {0};
+  for (std::size_t s = 1; s <= servers; ++s) place.push_back(static_cast<int>(s));
+  place.push_back(0);
+  return place;
+}
 
 TrainConfig checked(const Flags& flags) {
   TrainConfig config = flags.config;
@@ -56,6 +70,12 @@ TrainConfig checked(const Flags& flags) {
     for (const std::string& text : flags.codec_at) config.codec_at.push_back(train::parse_codec_at(text));
   } catch (const std::invalid_argument& error) {
     throw UsageError(std::string("--codec-at: ") + error.what());
+  }
+  if (!config.connect.empty() && config.place.size() == 1) config.place = ring_of_servers(config.connect.size());
+  const int workers = *std::max_element(config.place.begin(), config.place.end()) + 1;
+  if (!config.connect.empty() && static_cast<std::size_t>(workers) != config.connect.size() + 1) {
+    throw UsageError(fmt::format("--place names {} workers, but --connect makes {}: this process and {} servers", workers,
+                                 config.connect.size() + 1, config.connect.size()));
   }
   if (config.place.size() > 1 && !config.cuts.empty() && config.cuts.size() + 1 != config.place.size()) {
     throw UsageError(
@@ -91,22 +111,54 @@ void write_report(const std::string& run_dir) {
   value_or_fail(write_file(run_dir + "/report.html", {std::as_bytes(std::span(page))}));
 }
 
-void run_train(const Flags& flags) {
-  TrainConfig config = checked(flags);
+void prepare_run_dir(TrainConfig& config) {
   if (config.run_dir.empty()) throw UsageError("--run-dir says where the run writes its results");
-  if (!config.resume && !list_folder(config.run_dir + "/checkpoints").empty()) {
+  const bool holds_run = !list_folder(config.run_dir + "/checkpoints").empty();
+  if (std::getenv(kRestarted) != nullptr) config.resume = holds_run;  // epipe launch --restarts
+  if (!config.resume && holds_run) {
     throw Failure(fmt::format("{} already holds a run; continue it with --resume or choose another --run-dir", config.run_dir));
   }
+  config.cuts = train::cut_names(config);  // recorded, so that the file alone repeats the run
+  value_or_fail(make_folders(config.run_dir));
+  const std::string toml = train::to_toml(config);
+  value_or_fail(write_file(config.run_dir + "/config.toml", {std::as_bytes(std::span(toml))}));
+}
+
+void lead(TrainConfig config, train::Reach* reach) {
+  catch_signals();
+  Console console;
+  const auto result = train::train(config, console, g_stop, reach);
+  write_report(config.run_dir);
+  print(result, config.run_dir);
+}
+
+// One rank of a cluster: the first leads, the others follow.
+void run_rank(TrainConfig config) {
+  auto place = transport::group_from_environment();
+  place.timeout = std::chrono::milliseconds(static_cast<std::int64_t>(config.timeout * 1000));
+  const int workers = *std::max_element(config.place.begin(), config.place.end()) + 1;
+  if (workers != place.size) {
+    throw UsageError(fmt::format("--place names {} workers, but there are {} processes (WORLD_SIZE)", workers, place.size));
+  }
+  if (place.rank == 0) prepare_run_dir(config);
+  const auto group = transport::make_group(place);
+  if (place.rank == 0) {
+    const auto reach = train::reach_ranks(*group);
+    lead(config, reach.get());
+  } else {
+    std::signal(SIGINT, SIG_IGN);  // a terminal sends it to all; rank 0 saves and ends the others
+    train::follow_rank_zero(config, *group);
+  }
+}
+
+void run_train(const Flags& flags) {
+  TrainConfig config = checked(flags);
   try {
-    config.cuts = train::cut_names(config);  // recorded, so that the file alone repeats the run
-    value_or_fail(make_folders(config.run_dir));
-    const std::string toml = train::to_toml(config);
-    value_or_fail(write_file(config.run_dir + "/config.toml", {std::as_bytes(std::span(toml))}));
-    catch_signals();
-    Console console;
-    const auto result = train::train(config, console, g_stop);
-    write_report(config.run_dir);
-    print(result, config.run_dir);
+    if (transport::launched_as_rank()) return run_rank(config);
+    prepare_run_dir(config);
+    if (config.connect.empty()) return lead(config, nullptr);
+    train::Servers servers(config.connect, dial_config(flags.security), train::session_key(config.run_dir, config.resume));
+    lead(config, &servers);
   } catch (const std::invalid_argument& error) {
     throw UsageError(error.what());
   }
@@ -142,6 +194,18 @@ void add_stage_flags(CLI::App& command, Flags& flags) {
       ->check(CLI::Range(1, 1024))
       ->capture_default_str();
   command.add_option("--devices", c.devices, "Device of each worker, e.g. cpu,cuda:0")->delimiter(',');
+}
+
+void add_network_flags(CLI::App& command, Flags& flags) {
+  TrainConfig& c = flags.config;
+  command.add_option("--connect", c.connect, "Servers (epipe serve) that hold the middle stages, HOST:PORT,...")->delimiter(',');
+  command.add_option("--timeout", c.timeout, "Seconds without a sign of another process, after which it counts as lost")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  command.add_option("--reconnect", c.reconnect, "Seconds of trying to connect again before giving up")
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str();
+  add_security_flags(command, flags.security, false);
 }
 
 void add_training_flags(CLI::App& command, Flags& flags) {
@@ -185,6 +249,7 @@ void add_train_command(CLI::App& app) {
   auto* command = app.add_subcommand("train", "Train a model cut into stages");
   add_stage_flags(*command, *flags);
   add_training_flags(*command, *flags);
+  add_network_flags(*command, *flags);
   command->fallthrough();  // --config is the program's
   command->callback([flags] { run_train(*flags); });
 }

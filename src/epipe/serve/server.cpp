@@ -29,7 +29,7 @@ using transport::Incoming;
 using transport::Refusal;
 
 constexpr transport::Patience kMeasurePatience = std::chrono::seconds(30);
-constexpr transport::Patience kStartPatience = std::chrono::seconds(30);
+constexpr double kStartSeconds = 30;
 
 bool is_hex(const std::string& text, std::size_t digits) {
   return text.size() == digits && text.find_first_not_of("0123456789abcdef") == std::string::npos;
@@ -98,9 +98,9 @@ class Server {
   // By the listener's thread, which lives as long as the server.
   void receive(Incoming incoming) {
     try {
-      if (value_of(incoming.about(), "channel") == "measure") return measure(std::move(incoming));
+      if (value_of(incoming.about(), "channel") == "measure") return measure(incoming);
       const Running session = find_or_start(incoming);
-      connect(std::move(incoming), session);
+      connect(incoming, session);
     } catch (const transport::Refused& refused) {
       log("refused {}: {}", incoming.peer(), refused.what());
       incoming.refuse(refused.why(), refused.what());
@@ -159,18 +159,27 @@ class Server {
     if (!written) throw std::runtime_error(written.error().message);
   }
 
-  void connect(Incoming incoming, const Running& session) {
-    transport::DialConfig dial;
-    dial.address = session.socket;
-    dial.insecure = true;
-    dial.connect_timeout = kStartPatience;
-    transport::Dialer dialer(dial);
-    auto inner = dialer.open(incoming.about());
+  void connect(Incoming& incoming, const Running& session) {
+    auto inner = open_inner(session, incoming.about());
     const std::lock_guard lock(mutex_);
     relays_.push_back(std::make_unique<transport::Relay>(incoming.accept(), std::move(inner), [](const std::string&) {}));
   }
 
-  void measure(Incoming incoming) {
+  // A session that was just started takes a moment to listen.
+  static std::unique_ptr<transport::Link> open_inner(const Running& session, const std::map<std::string, std::string>& about) {
+    transport::DialConfig dial;
+    dial.address = session.socket;
+    dial.insecure = true;
+    const std::string path = session.socket.substr(std::string_view("unix:").size());
+    for (const Stopwatch watch; ::access(path.c_str(), F_OK) != 0;) {
+      const bool gone = ::kill(session.pid, 0) != 0;
+      if (gone || watch.seconds() > kStartSeconds) throw std::runtime_error("the session's process did not start");
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    }
+    return transport::Dialer(dial).open(about);
+  }
+
+  void measure(Incoming& incoming) {
     measuring_.emplace_back([link = std::shared_ptr<transport::Link>(incoming.accept())] {  // a thread's function must copy
       try {
         transport::serve_measurement(*link, kMeasurePatience);

@@ -7,6 +7,7 @@
 #include <mutex>
 
 #include "epipe/base/clock.h"
+#include "epipe/base/file.h"
 #include "epipe/base/queue.h"
 #include "epipe/serve/admission.h"
 #include "epipe/serve/log.h"
@@ -46,6 +47,8 @@ class Session {
       if (!client) return;
       serve(*client);
     }
+    const bool to_be_continued = !list_folder(config_.state_dir + "/checkpoints").empty();
+    if (!to_be_continued) (void)remove_tree(config_.state_dir);
   }
 
  private:

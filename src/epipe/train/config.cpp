@@ -61,6 +61,7 @@ std::string to_toml(const TrainConfig& c) {
   add("seed", c.seed);
   add("no-shuffle", !c.shuffle);
   add("max-steps", c.max_steps);
+  add_list("connect", c.connect);
   add("timeout", c.timeout);
   add("reconnect", c.reconnect);
   add_text("run-dir", c.run_dir);

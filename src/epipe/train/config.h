@@ -48,8 +48,9 @@ struct TrainConfig {
   bool shuffle = true;
   std::int64_t max_steps = 0;  // 0: all epochs
 
-  double timeout = 120;    // seconds without a sign of another process within a step, after which it counts as lost
-  double reconnect = 300;  // seconds of trying to connect again before giving up
+  std::vector<std::string> connect;  // servers of workers 1, 2, ...; empty: all workers are in this process, or ranks of a cluster
+  double timeout = 120;              // seconds without a sign of another process within a step, after which it counts as lost
+  double reconnect = 300;            // seconds of trying to connect again before giving up
 
   std::string run_dir;
   std::int64_t checkpoint_every = 0;  // steps; 0: only at the end

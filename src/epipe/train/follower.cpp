@@ -41,6 +41,7 @@ Message Follower::obey(const Message& command) {
     if (command.kind == "save") return save();
     if (command.kind == "weights") return weights();
     if (command.kind == "end") return end();
+    if (command.kind == "leave") return leave();
     return failed(fmt::format("unknown command {}", model::in_quotes(command.kind)), false);
   } catch (const transport::Lost& error) {
     return failed(error.what(), true);
@@ -132,6 +133,11 @@ Message Follower::end() {
   }
   ended_ = true;
   return {"ended"};
+}
+
+Message Follower::leave() {
+  ended_ = true;
+  return {"left"};
 }
 
 void Follower::disconnect() {

@@ -27,6 +27,7 @@ struct FollowerConfig {
   // This process's end of a way. Throws Lost or TimedOut when the other end does not come, std::invalid_argument to refuse.
   std::function<std::unique_ptr<transport::Link>(const WayRequest&)> way;
   std::string checkpoints;                                 // folder
+  bool keep_checkpoints = false;                           // also when the run has ended
   torch::Device device = torch::kCPU;                      // of its workers
   transport::Patience patience = std::chrono::minutes(2);  // with other processes within a step
   const std::atomic<bool>* drain = nullptr;                // when true, answers ask the client to save and leave
@@ -43,6 +44,7 @@ struct FollowerConfig {
 //   save                        -> saved                                        a checkpoint
 //   weights                     -> weights + tensors
 //   end                         -> ended                                        the run is over and its checkpoints go
+//   leave                       -> left                                         the client will come back some day
 //
 // A command that cannot be obeyed is answered by failed {error, again}: `again` says that connecting again may help.
 class Follower {
@@ -65,6 +67,7 @@ class Follower {
   Message save();
   Message weights();
   Message end();
+  Message leave();
   Share& share();
 
   FollowerConfig config_;

@@ -37,6 +37,7 @@ class Run {
   void load_weights(NamedTensors from);
   void save() { team_->save(); }
   void end() { team_->end(); }
+  void leave() { team_->leave(); }
   bool draining() const { return team_->draining(); }
 
   const Plan& plan() const { return plan_; }

@@ -3,7 +3,11 @@
 #include <fmt/format.h>
 
 #include <cstdint>
+#include <nlohmann/json.hpp>
 #include <random>
+#include <stdexcept>
+
+#include "epipe/base/file.h"
 
 namespace epipe::train {
 namespace {
@@ -17,7 +21,22 @@ std::string random_hex(int bytes) {
 
 }  // namespace
 
-SessionKey random_session_key() { return {random_hex(16), random_hex(32)}; }
+SessionKey session_key(const std::string& run_dir, bool resume) {
+  const std::string path = run_dir + "/session.json";
+  if (resume) {
+    const auto file = read_file(path, 4096);
+    if (!file) throw std::runtime_error("cannot continue the session on the servers: " + file.error().message);
+    const auto text = nlohmann::json::parse(file.value(), nullptr, /*allow_exceptions=*/false);
+    if (!text.is_object()) throw std::runtime_error(path + " is not a session's key");
+    return {text.value("name", ""), text.value("ticket", "")};
+  }
+  const SessionKey key{random_hex(16), random_hex(32)};
+  const std::string text = nlohmann::json{{"name", key.name}, {"ticket", key.ticket}}.dump();
+  Result<void> written = make_folders(run_dir);
+  if (written) written = write_private_file(path, {std::as_bytes(std::span(text))});
+  if (!written) throw std::runtime_error(written.error().message);
+  return key;
+}
 
 std::map<std::string, std::string> about_commands(const SessionKey& key, int worker) {
   return {{"session", key.name}, {"ticket", key.ticket}, {"channel", "commands"}, {"worker", fmt::to_string(worker)}};

@@ -14,7 +14,8 @@ struct SessionKey {
   std::string name;    // 32 hex digits
   std::string ticket;  // 64 hex digits, a secret between client and servers
 };
-SessionKey random_session_key();
+// The key of the run in this directory: the one it began with when it continues, a new one otherwise. Throws std::runtime_error.
+SessionKey session_key(const std::string& run_dir, bool resume);
 
 // What a stream to a server is for: its session, and the command channel or one end of a way at a cut.
 std::map<std::string, std::string> about_commands(const SessionKey& key, int worker);

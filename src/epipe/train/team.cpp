@@ -222,10 +222,10 @@ NamedTensors Team::weights() {
 }
 
 // A peer that is lost now keeps its checkpoints until its operator removes them; the run has all it needs.
-void Team::end() {
+void Team::say_goodbye(const std::string& command, const std::string& kind) {
   try {
-    for (const auto& peer : peers_) peer->ask({"end"});
-    for_all_answers("ended", [](Peer&, const Message&) {});
+    for (const auto& peer : peers_) peer->ask({command});
+    for_all_answers(kind, [](Peer&, const Message&) {});
   } catch (const transport::Lost&) {
   } catch (const transport::TimedOut&) {
   }

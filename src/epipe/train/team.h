@@ -48,8 +48,9 @@ class Team {
   bool draining() const { return draining_; }
   // The weights of all processes.
   NamedTensors weights();
-  // Tells the peers that the run is over and its checkpoints are no longer needed.
-  void end();
+  // Tells the peers that the run is over and its checkpoints are no longer needed, or that it will be continued from them.
+  void end() { say_goodbye("end", "ended"); }
+  void leave() { say_goodbye("leave", "left"); }
 
  private:
   struct Standing;
@@ -64,6 +65,7 @@ class Team {
   void open_ways();
   double clip_scale(const std::map<std::string, double>& norms) const;
   void close_peers();
+  void say_goodbye(const std::string& command, const std::string& kind);
   template <typename Work>
   void for_all_answers(const std::string& kind, const Work& work);
 

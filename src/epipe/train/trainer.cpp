@@ -210,7 +210,7 @@ class Loop {
     require(model::write_safetensors(config_.run_dir + "/model.safetensors", run_.weights(), {{"model", config_.model}}));
     const std::string trace = trace_json(tracer_, run_.workers());
     require(write_file(config_.run_dir + "/trace.json", {std::as_bytes(std::span(trace))}));
-    if (done_ >= end_) run_.end();
+    done_ >= end_ ? run_.end() : run_.leave();
     TrainResult result;
     result.stopped = done_ < end_;
     result.steps = done_;

@@ -1,0 +1,83 @@
+#include "epipe/cli/security_flags.h"
+
+#include "epipe/base/file.h"
+#include "epipe/cli/command.h"
+
+namespace epipe::cli {
+namespace {
+
+constexpr std::uint64_t kMaxPemBytes = 1 << 20;
+
+std::string read_text(const std::string& path) {
+  const auto file = read_file(path, kMaxPemBytes);
+  if (!file) throw UsageError(file.error().message);
+  return {reinterpret_cast<const char*>(file.value().data()), file.value().size()};
+}
+
+std::string read_token(const std::string& path) {
+  std::string text = read_text(path);
+  while (!text.empty() && (text.back() == '\n' || text.back() == '\r' || text.back() == ' ')) text.pop_back();
+  if (text.empty()) throw UsageError(path + " holds no token");
+  return text;
+}
+
+// The flags with what the folder of --tls has for the rest.
+SecurityFlags completed(SecurityFlags flags, const std::string& who) {
+  if (flags.tls.empty()) return flags;
+  const auto fill = [&](std::string& path, const std::string& name) {
+    if (path.empty()) path = flags.tls + "/" + name;
+  };
+  fill(flags.ca, "ca.pem");
+  if (flags.token_file.empty() && flags.certificate.empty()) fill(flags.token_file, "token");
+  if (who == "server") {
+    fill(flags.certificate, "server.pem");
+    fill(flags.key, "server.key");
+  }
+  return flags;
+}
+
+std::optional<transport::Identity> identity_of(const SecurityFlags& flags) {
+  if (flags.certificate.empty() != flags.key.empty()) throw UsageError("--cert and --key come together");
+  if (flags.certificate.empty()) return std::nullopt;
+  return transport::Identity{read_text(flags.certificate), read_text(flags.key)};
+}
+
+}  // namespace
+
+void add_security_flags(CLI::App& command, SecurityFlags& flags, bool server) {
+  command.add_option("--tls", flags.tls, "Folder with certificates and token, as \"epipe serve --init-tls\" makes it");
+  command.add_option("--ca", flags.ca, server ? "Certificate that signs the clients' certificates" : "Certificate that signs the server's");
+  command.add_option("--cert", flags.certificate, server ? "The server's certificate" : "A client certificate, instead of a token");
+  command.add_option("--key", flags.key, "The key of --cert");
+  command.add_option("--token-file", flags.token_file,
+                     server ? "File with the token that clients must show" : "File with the server's token");
+  command.add_flag("--insecure", flags.insecure, "Plaintext, without a token; only within this machine");
+}
+
+transport::DialConfig dial_config(const SecurityFlags& given) {
+  transport::DialConfig dial;
+  dial.insecure = given.insecure;
+  if (given.insecure) return dial;
+  const SecurityFlags flags = completed(given, "client");
+  if (flags.ca.empty()) throw UsageError("a connection needs --tls DIR or --ca FILE, or --insecure within this machine");
+  dial.ca_pem = read_text(flags.ca);
+  dial.identity = identity_of(flags);
+  if (!flags.token_file.empty()) dial.token = read_token(flags.token_file);
+  return dial;
+}
+
+transport::ListenConfig listen_config(const SecurityFlags& given, const std::string& address) {
+  transport::ListenConfig listen;
+  listen.address = address;
+  listen.insecure = given.insecure;
+  if (given.insecure) return listen;
+  const SecurityFlags flags = completed(given, "server");
+  listen.identity = identity_of(flags);
+  if (!listen.identity)
+    throw UsageError("a server needs --tls DIR or --cert and --key; \"epipe serve --init-tls DIR\" makes them for a first try");
+  if (!flags.ca.empty()) listen.client_ca_pem = read_text(flags.ca);
+  if (!flags.token_file.empty()) listen.tokens = {read_token(flags.token_file)};
+  return listen;
+}
+
+}  // namespace epipe::cli

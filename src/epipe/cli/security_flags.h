@@ -1,0 +1,27 @@
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <string>
+
+#include "epipe/transport/grpc/config.h"
+
+namespace epipe::cli {
+
+// How a client or a server shows who it is, as flags.
+struct SecurityFlags {
+  std::string tls;  // a folder as --init-tls writes it
+  std::string ca;
+  std::string certificate;
+  std::string key;
+  std::string token_file;
+  bool insecure = false;
+};
+
+// `server`: the certificate is the server's own, and the CA is that of its clients.
+void add_security_flags(CLI::App& command, SecurityFlags& flags, bool server);
+
+// Throws UsageError where a file is missing or nothing says how.
+transport::DialConfig dial_config(const SecurityFlags& flags);
+transport::ListenConfig listen_config(const SecurityFlags& flags, const std::string& address);
+
+}  // namespace epipe::cli

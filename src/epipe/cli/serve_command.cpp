@@ -1,0 +1,119 @@
+// epipe serve, and the session it starts for each client
+#include <fmt/format.h>
+
+#include <atomic>
+#include <csignal>
+
+#include "epipe/cli/command.h"
+#include "epipe/cli/security_flags.h"
+#include "epipe/serve/child.h"
+#include "epipe/serve/server.h"
+#include "epipe/transport/grpc/tls.h"
+
+namespace epipe::cli {
+namespace {
+
+std::atomic<bool> g_stop = false;  // set by the signal handler; the only state it may touch
+
+void on_signal(int) { g_stop = true; }
+
+void catch_signals() {
+  struct sigaction action {};
+  action.sa_handler = on_signal;
+  action.sa_flags = static_cast<int>(SA_RESETHAND);
+  sigaction(SIGINT, &action, nullptr);
+  sigaction(SIGTERM, &action, nullptr);
+}
+
+struct Flags {
+  serve::ServeConfig config;
+  SecurityFlags security;
+  std::string listen = "127.0.0.1:7000";
+  std::string init_tls;
+  std::vector<std::string> names;
+  double memory_gb = 0;
+};
+
+void run_init_tls(const Flags& flags) {
+  value_or_fail(transport::init_tls(flags.init_tls, flags.names));
+  fmt::print(
+      "{0} holds a CA, a server certificate, a client certificate and a token.\n"
+      "server:  epipe serve --listen HOST:PORT --tls {0}\n"
+      "client:  copy ca.pem and token into a folder there, then epipe train --connect HOST:PORT --tls FOLDER ...\n",
+      flags.init_tls);
+}
+
+void run_serve(const Flags& flags) {
+  if (!flags.init_tls.empty()) return run_init_tls(flags);
+  serve::ServeConfig config = flags.config;
+  config.listen = listen_config(flags.security, flags.listen);
+  if (!config.peers.empty()) config.dial = dial_config(flags.security);
+  config.limits.memory_bytes = static_cast<std::uint64_t>(flags.memory_gb * 1e9);
+  catch_signals();
+  try {
+    serve::serve(config, g_stop, [&](int port) {
+      const std::string host = flags.listen.substr(0, flags.listen.rfind(':'));
+      fmt::print("listening on {}:{}{}\n", host, port, flags.security.insecure ? ", plaintext" : "");
+      std::fflush(stdout);
+    });
+  } catch (const std::invalid_argument& error) {
+    throw UsageError(error.what());
+  }
+}
+
+void run_session() {
+  const auto config = serve::read_session_config();
+  serve::become_session(config.limits);
+  catch_signals();
+  serve::run_session(config, g_stop);
+}
+
+void add_limit_flags(CLI::App& command, Flags& flags) {
+  auto& limits = flags.config.limits;
+  command.add_option("--max-sessions", flags.config.max_sessions, "Clients at once")->check(CLI::PositiveNumber)->capture_default_str();
+  command.add_option("--session-memory", flags.memory_gb, "GB each session may hold; 0: no limit")
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str();
+  command.add_option("--session-time", limits.seconds, "Seconds a session may live; 0: no limit")
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str();
+  command.add_option("--session-threads", limits.threads, "Threads a client may ask for")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  command.add_option("--idle-timeout", limits.idle_seconds, "Seconds a session waits for a command, or for its client to come back")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  command.add_option("--timeout", limits.timeout, "Seconds without a tensor within a step, after which the client counts as lost")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  command.add_option("--in-flight", limits.in_flight, "Micro-batches a session may hold between forward and backward")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  command.add_option("--max-message", flags.config.listen.max_message_bytes, "Bytes of the largest message")->capture_default_str();
+  command.add_option("--drain-time", flags.config.drain_seconds, "Seconds for clients to save and leave when the server is told to end")
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str();
+}
+
+}  // namespace
+
+void add_serve_command(CLI::App& app) {
+  auto flags = std::make_shared<Flags>();  // owned by the callback as well
+  flags->config.state_dir = "epipe-sessions";
+  auto* command = app.add_subcommand("serve", "Hold the middle stages of clients' models (epipe train --connect)");
+  command->add_option("--listen", flags->listen, "HOST:PORT; port 0: any free one")->capture_default_str();
+  command->add_option("--init-tls", flags->init_tls, "Make certificates and a token in this folder, and end");
+  command->add_option("--name", flags->names, "With --init-tls: further names or addresses of this server")->delimiter(',');
+  add_security_flags(*command, flags->security, true);
+  command->add_option("--state-dir", flags->config.state_dir, "Folder for the sessions' checkpoints")->capture_default_str();
+  command->add_option("--device", flags->config.device, "Of the sessions: cpu, cuda:0")->capture_default_str();
+  command->add_option("--peers", flags->config.peers, "Other servers that sessions may dial, HOST:PORT,...")->delimiter(',');
+  add_limit_flags(*command, *flags);
+  command->callback([flags] { run_serve(*flags); });
+
+  auto* session = app.add_subcommand("session", "Started by epipe serve");
+  session->group("");  // not in --help
+  session->callback([] { run_session(); });
+}
+
+}  // namespace epipe::cli
