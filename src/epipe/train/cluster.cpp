@@ -44,7 +44,7 @@ void follow_rank_zero(const TrainConfig& config, Group& group) {
   const nlohmann::json own = to_json(Run(config, nullptr, nullptr).plan());
   FollowerConfig follower;
   follower.admit = [&](const nlohmann::json& plan, int worker) {
-    const std::string different = differences(plan, own);
+    const std::string different = differences(own, plan);
     if (!different.empty()) throw std::invalid_argument("rank 0 has another configuration: " + different);
     if (worker != group.rank()) throw std::invalid_argument(fmt::format("this is rank {}, not {}", group.rank(), worker));
   };

@@ -1,0 +1,97 @@
+// Processes killed at random moments, each in turn: the weights in the end are those of a run that nothing happened to.
+#include <gtest/gtest.h>
+
+#include <random>
+
+#include "epipe/base/file.h"
+#include "serve/split.h"
+
+namespace epipe::serve {
+namespace {
+
+using testing::Arguments;
+using testing::ended_with;
+using testing::file_bytes;
+using testing::run_program;
+using testing::Split;
+using testing::operator+;
+
+// Checkpoints at every other step, so that many kills meet one that is being written; no pause between gradients and commit but the
+// link's.
+const Arguments kRun = {"--chunks", "2",       "--batch", "32", "--seed",      "9",   "--momentum",         "0.9",
+                        "--codec",  "power:2", "--clip",  "1",  "--max-steps", "400", "--checkpoint-every", "2"};
+
+std::string expected_weights(const Split& split, const std::string& place) {
+  std::string arguments;
+  for (const auto& argument : kRun) arguments += argument + " ";
+  const auto one = run_program("train --place " + place + " --run-dir " + split.file("one") + " " + arguments);
+  EXPECT_EQ(one.code, 0) << one.output;
+  return file_bytes(split.file("one/model.safetensors"));
+}
+
+// Kills one of client and servers after the other, until the client ends by itself or `kills` have happened, then lets it finish.
+class Reaper {
+ public:
+  Reaper(Split& split, int servers, unsigned seed) : split_(split), servers_(servers), random_(seed) {}
+
+  void run(int kills) {
+    for (int s = 0; s < servers_; ++s) split_.start_server(s, {"--timeout", "10"});
+    start_client();
+    while (killed_ < kills && client_->running()) {
+      const double pause = std::uniform_real_distribution<double>(0.2, 1.5)(random_);
+      if (client_->wait(pause)) break;
+      kill_next();
+    }
+    while (!client_->wait(120)) FAIL() << "hangs: " << client_->log();
+    ASSERT_EQ(client_->wait(0), 0) << client_->log();
+  }
+  int killed() const { return killed_; }
+
+ private:
+  void start_client() {
+    const bool resume = !list_folder(split_.file("run/checkpoints")).empty();
+    client_ = nullptr;
+    client_ = split_.start_client(split_.file("run"), kRun + (resume ? Arguments{"--resume"} : Arguments{}));
+  }
+  void kill_next() {
+    const int victim = killed_++ % (servers_ + 1);
+    if (victim == servers_) {
+      client_->signal(SIGKILL);
+      client_->wait(10);
+      start_client();
+    } else {
+      split_.server(victim).signal(SIGKILL);
+      split_.server(victim).wait(10);
+      split_.start_server(victim, {"--timeout", "10"});
+    }
+  }
+
+  Split& split_;
+  int servers_;
+  std::mt19937 random_;
+  std::unique_ptr<testing::Process> client_;
+  int killed_ = 0;
+};
+
+int kills(int in_short_tests) { return std::getenv("EPIPE_LONG_TESTS") != nullptr ? 30 : in_short_tests; }
+
+TEST(Fault, KillingClientAndServerChangesNothing) {
+  Split split(1);
+  const std::string expected = expected_weights(split, "0,1,0");
+  Reaper reaper(split, 1, 1);
+  reaper.run(kills(4));
+  EXPECT_GE(reaper.killed(), 2) << "the run ended before it was disturbed";
+  EXPECT_TRUE(ended_with(split.file("run"), expected));
+}
+
+TEST(Fault, KillingOneOfSeveralServersChangesNothing) {
+  Split split(2);
+  const std::string expected = expected_weights(split, "0,1,2,0");
+  Reaper reaper(split, 2, 2);
+  reaper.run(kills(3));
+  EXPECT_GE(reaper.killed(), 2) << "the run ended before it was disturbed";
+  EXPECT_TRUE(ended_with(split.file("run"), expected));
+}
+
+}  // namespace
+}  // namespace epipe::serve

@@ -1,0 +1,189 @@
+// Client and servers as processes, under TLS: the same weights as in one process, and clear ends where they cannot go on.
+#include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+
+#include "epipe/base/file.h"
+#include "serve/split.h"
+
+namespace epipe::serve {
+namespace {
+
+using testing::Arguments;
+using testing::ended_with;
+using testing::file_bytes;
+using testing::run_program;
+using testing::Split;
+using testing::operator+;
+
+const Arguments kRun = {"--chunks", "2", "--batch", "32", "--seed", "3", "--momentum", "0.9", "--clip", "1", "--epochs", "50"};
+
+std::string joined(const Arguments& arguments) {
+  std::string text;
+  for (const auto& argument : arguments) text += argument + " ";
+  return text;
+}
+
+// The weights of the same run in one process.
+std::string expected_weights(const Split& split, const std::string& place, const Arguments& arguments) {
+  const std::string run_dir = split.file("one-" + std::to_string(std::hash<std::string>{}(place + joined(arguments))));
+  const auto one = run_program("train --place " + place + " --run-dir " + run_dir + " " + joined(arguments));
+  EXPECT_EQ(one.code, 0) << one.output;
+  return file_bytes(run_dir + "/model.safetensors");
+}
+
+TEST(Serve, ASplitRunGivesTheWeightsOfOneProcess) {
+  Split split(1);
+  split.start_server(0);
+  for (const std::string codec : {"none", "sort:6+2"}) {
+    const Arguments arguments = kRun + Arguments{"--codec", codec, "--max-steps", "15", "--schedule", "1f1b"};
+    const std::string run_dir = split.file("split-" + codec.substr(0, 4));
+    const auto client = split.start_client(run_dir, arguments);
+    ASSERT_EQ(client->wait(60), 0) << client->log() << split.server(0).log();
+    EXPECT_TRUE(ended_with(run_dir, expected_weights(split, "0,1,0", arguments))) << codec;
+  }
+  EXPECT_TRUE(list_folder(split.file("server-0")).empty()) << "ended sessions leave nothing behind";
+}
+
+TEST(Serve, SeveralServersFormTheRing) {
+  Split split(2);
+  split.start_server(0);
+  split.start_server(1);
+  const Arguments arguments = kRun + Arguments{"--codec", "sort:6+2", "--max-steps", "15"};
+  const auto client = split.start_client(split.file("ring"), arguments);
+  ASSERT_EQ(client->wait(60), 0) << client->log() << split.server(0).log() << split.server(1).log();
+  EXPECT_TRUE(ended_with(split.file("ring"), expected_weights(split, "0,1,2,0", arguments)));
+}
+
+TEST(Serve, SeveralClientsAtOnceDoNotMeet) {
+  Split split(1);
+  split.start_server(0, {"--max-sessions", "2"});
+  const Arguments arguments = kRun + Arguments{"--max-steps", "40"};
+  const auto one = split.start_client(split.file("a"), arguments);
+  const auto two = split.start_client(split.file("b"), arguments);
+  ASSERT_EQ(one->wait(60), 0) << one->log();
+  ASSERT_EQ(two->wait(60), 0) << two->log();
+  EXPECT_TRUE(ended_with(split.file("a"), file_bytes(split.file("b/model.safetensors"))));
+}
+
+TEST(Serve, AFullServerRefusesAndSaysSo) {
+  Split split(1);
+  split.start_server(0, {"--max-sessions", "1"});
+  const auto one = split.start_client(split.file("a"), kRun + Arguments{"--max-steps", "100000"});
+  ASSERT_TRUE(one->says("epoch 0", 60)) << one->log();
+  const auto two = split.start_client(split.file("b"), kRun + Arguments{"--max-steps", "2", "--reconnect", "1"});
+  EXPECT_EQ(two->wait(60), 1);
+  EXPECT_NE(two->log().find("the server has its 1 sessions, try again later"), std::string::npos) << two->log();
+  EXPECT_TRUE(one->running());
+}
+
+TEST(Serve, AWrongTokenIsRefusedAtOnce) {
+  Split split(1);
+  split.start_server(0);
+  const std::string wrong = split.file("wrong-token");
+  std::ofstream(wrong) << "0123456789abcdef\n";
+  const auto client = split.start_client(split.file("a"), kRun + Arguments{"--max-steps", "2", "--token-file", wrong});
+  EXPECT_EQ(client->wait(30), 1);
+  EXPECT_EQ(client->log().find("0123456789abcdef"), std::string::npos) << "tokens are never shown";
+  EXPECT_NE(client->log().find("token"), std::string::npos) << client->log();
+}
+
+TEST(Serve, AScheduleThatNeedsMoreThanTheServerAllowsIsRefusedWithTheNumber) {
+  Split split(1);
+  split.start_server(0, {"--in-flight", "3"});
+  const auto client = split.start_client(split.file("a"), {"--chunks", "4", "--max-steps", "2"});
+  EXPECT_EQ(client->wait(30), 1);
+  EXPECT_NE(client->log().find("holds 4 micro-batches here at once, but this server allows 3"), std::string::npos) << client->log();
+}
+
+TEST(Serve, DialsOnlyTheServersItsOperatorListed) {
+  Split split(2);
+  split.start_server_with_peers(0, "127.0.0.1:1");
+  split.start_server(1);
+  const auto client = split.start_client(split.file("a"), kRun + Arguments{"--max-steps", "2"});
+  EXPECT_EQ(client->wait(30), 1);
+  EXPECT_NE(client->log().find("may not dial " + split.address(1)), std::string::npos) << client->log();
+}
+
+// Opens a connection, says something, and leaves.
+void send_garbage(int port, const std::string& bytes) {
+  const int socket = ::socket(AF_INET, SOCK_STREAM, 0);
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_port = htons(static_cast<std::uint16_t>(port));
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  ASSERT_EQ(::connect(socket, reinterpret_cast<const sockaddr*>(&address), sizeof(address)), 0);
+  (void)::send(socket, bytes.data(), bytes.size(), MSG_NOSIGNAL);
+  ::close(socket);
+}
+
+TEST(Serve, GarbageOnThePortHarmsNobody) {
+  Split split(1);
+  split.start_server(0);
+  std::string garbage(5000, '\0');
+  for (std::size_t i = 0; i < garbage.size(); ++i) garbage[i] = static_cast<char>(i * 2654435761U >> 7U);
+  for (const std::string& bytes : {garbage, std::string("GET / HTTP/1.1\r\n\r\n"), std::string()}) send_garbage(split.port(0), bytes);
+  const auto client = split.start_client(split.file("a"), kRun + Arguments{"--max-steps", "2"});
+  EXPECT_EQ(client->wait(60), 0) << client->log() << split.server(0).log();
+}
+
+// The operator stops the server: clients save and leave, and continue with the next one.
+TEST(Serve, ADrainedServerLosesNothing) {
+  Split split(1);
+  split.start_server(0);
+  const Arguments arguments = kRun + Arguments{"--max-steps", "300", "--codec", "power:2"};
+  auto client = split.start_client(split.file("a"), arguments);
+  ASSERT_TRUE(client->says("session", 1) || split.server(0).says("session", 60));
+  std::this_thread::sleep_for(std::chrono::milliseconds(1500));
+  split.server(0).signal(SIGTERM);
+  ASSERT_EQ(client->wait(60), 0) << client->log();
+  EXPECT_NE(client->log().find("everything is saved; continue with --resume"), std::string::npos) << client->log();
+  ASSERT_EQ(split.server(0).wait(60), 0) << split.server(0).log();
+  split.start_server(0);
+  client = split.start_client(split.file("a"), arguments + Arguments{"--resume"});
+  ASSERT_EQ(client->wait(120), 0) << client->log();
+  EXPECT_TRUE(ended_with(split.file("a"), expected_weights(split, "0,1,0", arguments)));
+}
+
+TEST(Launch, GivesTheWeightsOfOneProcess) {
+  Split split(0);
+  for (const auto& [ranks, place] : std::vector<std::pair<std::string, std::string>>{{"2", "0,1,0"}, {"3", "0,1,2"}, {"4", "0,1,2,3"}}) {
+    for (const std::string codec : {"none", "sort:6+2"}) {
+      const Arguments arguments = kRun + Arguments{"--codec", codec, "--max-steps", "6"};
+      const std::string run_dir = split.file("ranks-" + ranks + codec.substr(0, 4));
+      const auto several =
+          run_program("launch -n " + ranks + " -- train --place " + place + " --run-dir " + run_dir + " " + joined(arguments));
+      ASSERT_EQ(several.code, 0) << several.output;
+      EXPECT_NE(several.output.find("[0] "), std::string::npos) << "output is prefixed";
+      EXPECT_TRUE(ended_with(run_dir, expected_weights(split, place, arguments))) << place << " " << codec;
+    }
+  }
+}
+
+TEST(Launch, ADifferentConfigurationIsNamedWithBothValues) {
+  Split split(0);
+  const std::string place = " WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=" + std::to_string(transport::free_port());
+  const std::string train = " $EPIPE_PROGRAM train --place 0,1 --max-steps 2 --timeout 10 --run-dir " + split.file("a");
+  const auto outcome = run_program("info > /dev/null; (RANK=1" + place + train + " --batch 32 &) ; RANK=0" + place + train + " --batch 16");
+  EXPECT_EQ(outcome.code, 1);
+  EXPECT_NE(outcome.output.find("client.batch: \"32\" here, \"16\" there"), std::string::npos) << outcome.output;
+}
+
+TEST(Launch, AKilledRankIsStartedAgainFromTheLastCommonCheckpoint) {
+  Split split(0);
+  const Arguments arguments = kRun + Arguments{"--max-steps", "300", "--checkpoint-every", "20", "--codec", "power:2", "--timeout", "20"};
+  const std::string run_dir = split.file("ranks");
+  testing::Process launch(
+      Arguments{"launch", "-n", "2", "--restarts", "3", "--", "train", "--place", "0,1,0", "--run-dir", run_dir} + arguments,
+      split.file("launch.log"));
+  for (int i = 0; i < 1000 && list_folder(run_dir + "/checkpoints/worker-1").empty(); ++i)
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  const auto killed = run_program("info > /dev/null; pgrep -P " + std::to_string(launch.pid()) + " | tail -1 | xargs kill -9");
+  ASSERT_EQ(killed.code, 0) << killed.output;
+  ASSERT_EQ(launch.wait(120), 0) << launch.log();
+  EXPECT_NE(launch.log().find("starting all ranks again from the last common checkpoint (1 of 3)"), std::string::npos) << launch.log();
+  EXPECT_TRUE(ended_with(run_dir, expected_weights(split, "0,1,0", arguments)));
+}
+
+}  // namespace
+}  // namespace epipe::serve
