@@ -4,11 +4,13 @@
 
 #include <gtest/gtest.h>
 
-#include <condition_variable>
+#include <functional>
+#include <numeric>
 #include <random>
 #include <thread>
 
 #include "epipe/base/queue.h"
+#include "epipe/data/dataset.h"
 #include "epipe/model/safetensors.h"
 #include "epipe/train/follower.h"
 #include "epipe/train/trainer.h"
@@ -34,6 +36,13 @@ struct Countdown {
   Fault fault = Fault::kNone;
   int happened = 0;
 
+  // All that left the client, when somebody wants to see it.
+  std::vector<Bytes>* seen = nullptr;
+  void witness(const Bytes& message) {
+    const std::lock_guard lock(mutex);
+    if (seen != nullptr) seen->push_back(message);
+  }
+
   // The fault that this message triggers. Only the client's own messages kill it.
   Fault tick(bool by_client) {
     const std::lock_guard lock(mutex);
@@ -54,6 +63,7 @@ class DoomedLink final : public Link {
 
   void send(Bytes message) override {
     meet_fate();
+    if (of_client_) countdown_.witness(message);
     try {
       link_->send(std::move(message));
     } catch (const Closed&) {
@@ -293,6 +303,53 @@ TEST_P(Team_, LosesNothingWhateverIsLostAndWhenever) {
     expect_equal_weights(expected, config.run_dir);
   }
   EXPECT_GE(faults, rounds) << "the test must have tested something";
+}
+
+bool appears(const torch::Tensor& values, const std::vector<Bytes>& messages) {
+  const auto bytes = values.contiguous();
+  const auto* const begin = static_cast<const std::byte*>(bytes.data_ptr());
+  const auto* const end = begin + bytes.nbytes();
+  return std::any_of(messages.begin(), messages.end(),
+                     [&](const Bytes& message) { return std::search(message.begin(), message.end(), begin, end) != message.end(); });
+}
+
+// Everything that leaves the client in a run of one step over these stages.
+std::vector<Bytes> sent_by_client(const std::vector<int>& place, const TempFolder& folder) {
+  auto config = config_for(place, "none", folder.file("run"));
+  config.chunks = 1;
+  config.max_steps = 1;
+  config.shuffle = false;
+  Countdown never;
+  std::vector<Bytes> seen;
+  never.seen = &seen;
+  Machines machines(*std::max_element(place.begin(), place.end()) + 1, folder.file("state"), never);
+  Silent observer;
+  const std::atomic<bool> stop = false;
+  train(config, observer, stop, &machines);
+  return seen;
+}
+
+layer::Batch first_batch() {
+  std::vector<std::int64_t> ids(16);
+  std::iota(ids.begin(), ids.end(), 0);
+  return data::make_synthetic(data::DataSpec::Kind::kImages, 5).train->batch(ids);
+}
+
+TEST(Privacy, NeitherInputsNorLabelsLeaveTheClient) {
+  const TempFolder folder;
+  const auto seen = sent_by_client({0, 1, 0}, folder);
+  const auto batch = first_batch();
+  EXPECT_GT(seen.size(), 5U) << "commands and activations were seen";
+  for (std::int64_t i = 0; i < 16; ++i) EXPECT_FALSE(appears(batch.inputs[0][i].flatten().slice(0, 0, 16), seen)) << "sample " << i;
+  for (const auto type : {torch::kInt64, torch::kInt32, torch::kFloat32, torch::kUInt8}) {
+    EXPECT_FALSE(appears(batch.targets.to(type), seen)) << type;
+  }
+}
+
+// The test above can fail: a chain's last worker, which has the loss, is sent the labels.
+TEST(Privacy, LabelsGoToAClustersLastWorker) {
+  const TempFolder folder;
+  EXPECT_TRUE(appears(first_batch().targets, sent_by_client({0, 1}, folder)));
 }
 
 INSTANTIATE_TEST_SUITE_P(

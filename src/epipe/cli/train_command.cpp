@@ -135,6 +135,7 @@ void lead(TrainConfig config, train::Reach* reach) {
 // One rank of a cluster: the first leads, the others follow.
 void run_rank(TrainConfig config) {
   auto place = transport::group_from_environment();
+  config.reconnect = 0;  // one failed rank ends all; epipe launch --restarts starts them again
   place.timeout = std::chrono::milliseconds(static_cast<std::int64_t>(config.timeout * 1000));
   const int workers = *std::max_element(config.place.begin(), config.place.end()) + 1;
   if (workers != place.size) {

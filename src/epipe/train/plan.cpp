@@ -129,6 +129,8 @@ Plan plan_from_json(const json& object) {
   plan.seed = get<std::uint64_t>(object, "seed");
   plan.cuts = get_list<std::size_t>(object, "cuts");
   plan.place = get_list<int>(object, "place");
+  if (plan.place.size() != plan.cuts.size() + 1) refuse("place", "does not match its cuts");
+  if (const auto good = schedule::check({plan.place}); !good) throw std::invalid_argument(good.error().message);
   plan.chunks = static_cast<int>(get_within(object, "chunks", 1, kMaxExtent));
   plan.schedule = get_text(object, "schedule");
   for (const auto& pair : get_list<std::vector<std::string>>(object, "codecs")) {

@@ -104,6 +104,7 @@ class Loop {
   }
 
   void recover(const std::string& reason) {
+    if (config_.reconnect <= 0) throw std::runtime_error(reason);
     observer_.on_note(fmt::format("lost after step {}: {}; connecting again", done_, reason));
     const Stopwatch watch;
     std::string last = reason;

@@ -1,0 +1,153 @@
+// What a follower answers, also to a client that is wrong, mad or malicious.
+#include "epipe/train/follower.h"
+
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <fstream>
+
+#include "epipe/model/safetensors.h"
+#include "epipe/transport/inproc/inproc.h"
+#include "support/temp_folder.h"
+#include "support/training.h"
+
+namespace epipe::train {
+namespace {
+
+using nlohmann::json;
+using testing::TempFolder;
+
+Plan small_plan() {
+  Plan plan;
+  plan.model = "mlp";
+  plan.data = {data::DataSpec::Kind::kImages, {1, 4, 4}, 3, 0};
+  plan.cuts = {1, 2};
+  plan.place = {0, 1, 0};
+  plan.codecs = {{"none", "none"}, {"none", "none"}};
+  return plan;
+}
+
+class Follower_ : public ::testing::Test {
+ protected:
+  FollowerConfig config() {
+    FollowerConfig c;
+    c.checkpoints = folder_.file("checkpoints");
+    c.patience = std::chrono::milliseconds(100);
+    c.way = [this](const WayRequest&) {
+      auto [here, there] = transport::make_inproc_link(8);
+      peers_.push_back(std::move(there));
+      return std::move(here);
+    };
+    return c;
+  }
+  Message plan_message() { return {"plan", {{"plan", to_json(small_plan())}, {"worker", 1}}}; }
+  NamedTensors weights() {
+    const auto plan = small_plan();
+    return weights_of(model::make_model(plan.model, plan.data, plan.seed), plan, {1});
+  }
+  static std::string error(const Message& answer) {
+    EXPECT_EQ(answer.kind, "failed");
+    return answer.fields.value("error", "");
+  }
+
+  TempFolder folder_;
+  std::vector<std::unique_ptr<transport::Link>> peers_;
+};
+
+TEST_F(Follower_, SaysWhereItStands) {
+  Follower follower(config());
+  Message answer = follower.obey(plan_message());
+  EXPECT_EQ(answer.kind, "planned");
+  EXPECT_FALSE(answer.fields.contains("steps_done")) << "it has no memory of this run";
+  EXPECT_EQ(follower.obey({"load", json::object(), weights()}).kind, "loaded");
+  EXPECT_EQ(follower.obey({"save"}).kind, "saved");
+  answer = follower.obey(plan_message());
+  EXPECT_EQ(answer.fields.at("steps_done"), 0);
+  EXPECT_EQ(answer.fields.at("checkpoints"), json({0}));
+}
+
+TEST_F(Follower_, RefusesCommandsBeforeTheirTime) {
+  Follower follower(config());
+  for (const char* kind : {"save", "weights"}) EXPECT_NE(error(follower.obey({kind})).find("no plan was given"), std::string::npos) << kind;
+  EXPECT_NE(error(follower.obey({"dance"})).find("unknown command \"dance\""), std::string::npos);
+  follower.obey(plan_message());
+  EXPECT_NE(error(follower.obey({"connect", {{"attempt", 1}, {"addresses", json::array()}}})).find("no weights"), std::string::npos);
+  follower.obey({"load", json::object(), weights()});
+  EXPECT_NE(error(follower.obey({"commit", {{"step", 0}, {"lr", 0.1}, {"scale", 1}}})).find("cannot be committed"), std::string::npos);
+}
+
+TEST_F(Follower_, NamesWhatIsWrongWithAPlan) {
+  const auto refused = [&](const std::string& field, const json& value) {
+    Follower follower(config());
+    Message message = plan_message();
+    message.fields["plan"][field] = value;
+    return error(follower.obey(message));
+  };
+  EXPECT_NE(refused("model", "no-such-model").find("no-such-model"), std::string::npos);
+  EXPECT_NE(refused("chunks", 0).find("chunks is 0"), std::string::npos);
+  EXPECT_NE(refused("cuts", "none").find("cuts has the wrong type"), std::string::npos);
+  EXPECT_NE(refused("place", json({0, 5, 0})).find("worker"), std::string::npos);
+  EXPECT_NE(refused("codecs", json::array()).find("do not match its cuts"), std::string::npos);
+  EXPECT_NE(refused("threads", -1).find("threads is -1"), std::string::npos);
+  EXPECT_NE(refused("data", {{"kind", "images"}, {"shape", {1 << 30}}, {"classes", 2}, {"vocabulary", 0}}).find("extent"),
+            std::string::npos);
+}
+
+TEST_F(Follower_, RefusesWeightsThatDoNotFit) {
+  Follower follower(config());
+  follower.obey(plan_message());
+  NamedTensors wrong = weights();
+  wrong.begin()->second = torch::zeros({7});
+  EXPECT_NE(error(follower.obey({"load", json::object(), wrong})).find(wrong.begin()->first), std::string::npos);
+}
+
+TEST_F(Follower_, ASecondPlanMustBeTheSame) {
+  Follower follower(config());
+  follower.obey(plan_message());
+  Message other = plan_message();
+  other.fields["plan"]["seed"] = 99;
+  EXPECT_NE(error(follower.obey(other)).find("seed: 0 here, 99 there"), std::string::npos);
+}
+
+TEST_F(Follower_, ALostTensorAsksForAnotherConnection) {
+  Follower follower(config());
+  follower.obey(plan_message());
+  follower.obey({"load", json::object(), weights()});
+  ASSERT_EQ(follower.obey({"connect", {{"attempt", 1}, {"addresses", json::array()}}}).kind, "connected");
+  const Message step{
+      "step",
+      {{"epoch", 0}, {"step", 0}, {"chunks", 1}, {"measure_error", false}, {"samples", {1, 2}}, {"training", true}, {"norms", true}}};
+  const Message answer = follower.obey(step);
+  EXPECT_EQ(answer.kind, "failed");
+  EXPECT_TRUE(answer.fields.at("again").get<bool>()) << answer.fields;
+}
+
+// The seeds of fuzz/corpus/session: a proper conversation, and each command by itself.
+TEST_F(Follower_, WritesTheFuzzingCorpusWhenAsked) {
+  const char* const target = std::getenv("EPIPE_WRITE_CORPUS");
+  if (target == nullptr) GTEST_SKIP() << "EPIPE_WRITE_CORPUS names no folder";
+  const std::vector<Message> conversation = {
+      plan_message(),
+      {"load", json::object(), weights()},
+      {"connect", {{"attempt", 1}, {"addresses", json::array()}}},
+      {"step",
+       {{"epoch", 0}, {"step", 0}, {"chunks", 1}, {"measure_error", false}, {"samples", {1, 2}}, {"training", true}, {"norms", true}}},
+      {"commit", {{"step", 0}, {"lr", 0.1}, {"scale", 1}}},
+      {"weights"},
+      {"restore", {{"step", 0}}},
+      {"leave"}};
+  std::ofstream whole(std::string(target) + "/conversation", std::ios::binary);
+  for (const Message& message : conversation) {
+    Bytes bytes = to_bytes(message);
+    if (bytes.size() % 2 == 1) bytes.push_back(std::byte{' '});
+    const auto length = static_cast<std::uint32_t>(bytes.size());
+    std::ofstream single(std::string(target) + "/" + message.kind, std::ios::binary);
+    for (std::ofstream* file : {&whole, &single}) {
+      file->write(reinterpret_cast<const char*>(&length), 4);
+      file->write(reinterpret_cast<const char*>(bytes.data()), static_cast<std::streamsize>(bytes.size()));
+    }
+  }
+}
+
+}  // namespace
+}  // namespace epipe::train
