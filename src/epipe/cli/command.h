@@ -41,5 +41,6 @@ void add_schedule_command(CLI::App& app);
 void add_train_command(CLI::App& app);
 void add_eval_command(CLI::App& app);
 void add_report_command(CLI::App& app);
+void add_data_command(CLI::App& app);
 
 }  // namespace epipe::cli

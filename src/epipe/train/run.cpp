@@ -8,7 +8,10 @@
 #include <cmath>
 #include <stdexcept>
 
+#include "epipe/data/open.h"
 #include "epipe/model/named_tensors.h"
+#include "epipe/train/loss.h"
+#include "epipe/train/task_metrics.h"
 
 namespace epipe::train {
 namespace {
@@ -18,9 +21,9 @@ using pipeline::Stage;
 using pipeline::StepResult;
 
 data::Splits open_data(const TrainConfig& config) {
-  if (config.data != "synthetic") throw std::invalid_argument(fmt::format("unknown data \"{}\"; known is synthetic", config.data));
   const bool text = config.model == "transformer";
-  return data::make_synthetic(text ? data::DataSpec::Kind::kText : data::DataSpec::Kind::kImages, config.seed);
+  return data::open_data({config.data, config.image_size, config.augment, config.max_length, config.bpe},
+                         text ? data::DataSpec::Kind::kText : data::DataSpec::Kind::kImages, config.seed);
 }
 
 // A cut by the index or the name of the layer that begins the next stage.
@@ -60,12 +63,6 @@ std::vector<pipeline::CutCodecs> choose_codecs(const TrainConfig& config, std::s
   return codecs;
 }
 
-pipeline::LossResult cross_entropy(const layer::Tensors& outputs, const torch::Tensor& targets) {
-  const auto& logits = outputs[0];
-  return {torch::nll_loss(torch::log_softmax(logits, -1), targets, {}, at::Reduction::Sum),
-          static_cast<double>(logits.argmax(-1).eq(targets).sum().item<std::int64_t>())};
-}
-
 // What a resumed run must have in common with the one it continues.
 std::string fingerprint(const TrainConfig& c, const pipeline::PipelineConfig& p) {
   std::string codecs;
@@ -73,10 +70,11 @@ std::string fingerprint(const TrainConfig& c, const pipeline::PipelineConfig& p)
   return fmt::format(
       "model={} data={} cuts={} place={} chunks={} schedule={} codecs={}recompute={} threads={} batch={} epochs={} optimizer={} "
       "momentum={} "
-      "nesterov={} weight_decay={} lr={} lr_schedule={} lr_power={} warmup={} clip={} seed={} shuffle={}",
+      "nesterov={} weight_decay={} lr={} lr_schedule={} lr_power={} warmup={} clip={} seed={} shuffle={} image_size={} augment={} "
+      "max_length={} bpe={}",
       c.model, c.data, fmt::join(p.cuts, ","), fmt::join(c.place, ","), c.chunks, c.schedule, codecs, c.recompute, c.threads, c.batch,
       c.epochs, c.optimizer, c.update.momentum, c.update.nesterov, c.update.weight_decay, c.lr, c.lr_schedule, c.lr_power, c.warmup, c.clip,
-      c.seed, c.shuffle);
+      c.seed, c.shuffle, c.image_size, c.augment, c.max_length, c.bpe);
 }
 
 // Calls work(full name, parameter) for every parameter of the stages.
@@ -100,7 +98,7 @@ Run::Run(const TrainConfig& config, Tracer* tracer)
   fingerprint_ = fingerprint(config_, p);
   for (const auto& codec : p.codecs) codec_names_.push_back({codec.forward, codec.backward});
   for (const std::size_t cut : p.cuts) cut_names_.push_back(cut < model_.layers.size() ? model_.layers[cut]->name() : "");
-  pipeline_ = std::make_unique<Pipeline>(model_.layers, p, cross_entropy);
+  pipeline_ = std::make_unique<Pipeline>(model_.layers, p, make_loss(data_.train->spec()));
   make_optimizers();
   lr_.kind = parse_lr_schedule(config_.lr_schedule);
   lr_.base = config_.lr;
@@ -172,18 +170,21 @@ EpochResult Run::validate(std::uint64_t epoch, std::uint64_t step) {
   double loss = 0;
   double correct = 0;
   const std::int64_t size = data_.validation->size();
-  for (std::int64_t begin = 0; begin < size; begin += config_.batch) {
-    std::vector<std::int64_t> ids;
-    for (std::int64_t i = begin; i < std::min(size, begin + config_.batch); ++i) ids.push_back(i);
-    const layer::Batch batch = data_.validation->batch(ids);
+  const std::uint64_t batches = data::Loader::steps_per_epoch(size, config_.batch);
+  data::Loader loader(*data_.validation, {config_.batch, /*shuffle=*/false, config_.seed, 0, batches, config_.load_threads});
+  TaskScore score(data_.validation->spec());
+  for (std::uint64_t b = 0; b < batches; ++b) {
+    const layer::Batch batch = loader.next().batch;
     const StepResult part = pipeline_->evaluate(batch, {epoch, step, chunks_for(batch)});
     loss += part.loss * static_cast<double>(part.samples);
     correct += part.correct;
+    score.add(part.predictions, batch.targets);
   }
   EpochResult result;
   result.epoch = epoch;
   result.val_loss = loss / static_cast<double>(size);
   result.val_accuracy = correct / static_cast<double>(size);
+  result.val_metrics = score.metrics();
   return result;
 }
 

@@ -20,6 +20,12 @@ void require(const Result<void>& result) {
   if (!result) throw std::runtime_error(result.error().message);
 }
 
+nlohmann::json json_of(const std::vector<std::pair<std::string, double>>& named) {
+  nlohmann::json object;
+  for (const auto& [name, value] : named) object[name] = value;
+  return object;
+}
+
 // Sums over steps: of the epoch under way, or of the whole call.
 struct Sums {
   double loss = 0;
@@ -51,7 +57,7 @@ class Loop {
 
   TrainResult run(const std::atomic<bool>& stop) {
     MetricsFile metrics(config_.run_dir + "/metrics.jsonl", first_);
-    data::Loader loader(run_.training_data(), {config_.batch, config_.shuffle, config_.seed, first_, end_});
+    data::Loader loader(run_.training_data(), {config_.batch, config_.shuffle, config_.seed, first_, end_, config_.load_threads});
     while (done_ < end_ && !stop) {
       const bool epoch_over = run_step(loader, metrics);
       if (epoch_over || done_ == end_) end_epoch(metrics);
@@ -118,6 +124,9 @@ class Loop {
                     {"accuracy", ended.accuracy},
                     {"val_loss", ended.val_loss},
                     {"val_accuracy", ended.val_accuracy},
+                    {"metric", ended.val_metrics.at(0).first},
+                    {"val_metric", ended.val_metrics.at(0).second},
+                    {"val_metrics", json_of(ended.val_metrics)},
                     {"lr", run_.lr(done_ - 1)},
                     {"seconds", seconds},
                     {"samples_per_s", in_epoch_.samples / seconds},
