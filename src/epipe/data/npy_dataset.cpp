@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <type_traits>
 
 #include "epipe/data/npy.h"
 #include "epipe/data/sources.h"
@@ -9,20 +10,40 @@
 namespace epipe::data {
 namespace {
 
+// These rows of a dense tensor; bytes become floats from 0 to 1.
+template <typename T>
+torch::Tensor rows(const torch::Tensor& all, std::span<const std::int64_t> ids) {
+  constexpr bool kScaled = std::is_same_v<T, std::uint8_t>;
+  using Out = std::conditional_t<kScaled, float, T>;
+  std::vector<std::int64_t> shape = all.sizes().vec();
+  shape[0] = static_cast<std::int64_t>(ids.size());
+  auto picked = torch::empty(shape, c10::CppTypeToScalarType<Out>::value);
+  const std::int64_t length = all.numel() / std::max<std::int64_t>(1, all.size(0));
+  Out* to = picked.data_ptr<Out>();
+  for (const std::int64_t id : ids) {
+    const T* const from = all.data_ptr<T>() + id * length;
+    for (std::int64_t i = 0; i < length; ++i) {
+      if constexpr (kScaled) {
+        *to++ = static_cast<float>(from[i]) / 255.0F;
+      } else {
+        *to++ = from[i];
+      }
+    }
+  }
+  return picked;
+}
+
 class Arrays final : public Dataset {
  public:
   Arrays(torch::Tensor x, torch::Tensor y, DataSpec spec) : x_(std::move(x)), y_(std::move(y)), spec_(std::move(spec)) {}
   DataSpec spec() const override { return spec_; }
   std::int64_t size() const override { return x_.size(0); }
 
+  // Plain loops: an operator of LibTorch would start threads of its own beside the loader's.
   layer::Batch batch(std::span<const std::int64_t> ids, const BatchContext&) const override {
-    const torch::NoGradGuard no_grad;
-    const auto index = torch::tensor(torch::ArrayRef<std::int64_t>(ids.data(), ids.size()), torch::kInt64);
     layer::Batch batch;
-    auto x = x_.index_select(0, index);
-    if (x.scalar_type() == torch::kByte) x = x.to(torch::kFloat).div_(255);
-    batch.inputs = {x};
-    batch.targets = y_.index_select(0, index);
+    batch.inputs = {x_.scalar_type() == torch::kByte ? rows<std::uint8_t>(x_, ids) : rows<float>(x_, ids)};
+    batch.targets = spec_.regression ? rows<float>(y_, ids) : rows<std::int64_t>(y_, ids);
     batch.samples.assign(ids.begin(), ids.end());
     return batch;
   }

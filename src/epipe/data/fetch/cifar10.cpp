@@ -30,7 +30,7 @@ struct File {
   std::string md5;   // of the official binary file
 };
 const std::array<File, 6>& official_files() {
-  static const std::array<File, 6> kFiles = {{
+  static const std::array<File, 6> files = {{
       {"data_batch_1", "5dd7e06a14cb22eb9f671a540d1b7c25"},
       {"data_batch_2", "5ea93a67294ea407fff1d09f752e9692"},
       {"data_batch_3", "942cd6a4bcdd0dd3c604fbe906cb4421"},
@@ -38,7 +38,7 @@ const std::array<File, 6>& official_files() {
       {"data_batch_5", "53f37980c15c3d472c316c40844f3f0d"},
       {"test_batch", "803d5f7f4d78ea53de84dbe85f74fb6d"},
   }};
-  return kFiles;
+  return files;
 }
 
 constexpr std::string_view kNames = "airplane\nautomobile\nbird\ncat\ndeer\ndog\nfrog\nhorse\nship\ntruck\n";

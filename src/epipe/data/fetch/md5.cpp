@@ -23,13 +23,13 @@ std::array<std::uint32_t, 64> make_sines() {
 constexpr std::array<std::array<int, 4>, 4> kShifts = {{{7, 12, 17, 22}, {5, 9, 14, 20}, {4, 11, 16, 23}, {6, 10, 15, 21}}};
 
 void add_block(State& state, ByteView block) {
-  static const auto kSines = make_sines();
+  static const auto sines = make_sines();
   auto [a, b, c, d] = state;
   for (std::uint32_t i = 0; i < 64; ++i) {
     const std::uint32_t round = i / 16;
     const std::uint32_t f = round == 0 ? (b & c) | (~b & d) : round == 1 ? (d & b) | (~d & c) : round == 2 ? b ^ c ^ d : c ^ (b | ~d);
     const std::uint32_t word = round == 0 ? i : round == 1 ? (5 * i + 1) % 16 : round == 2 ? (3 * i + 5) % 16 : 7 * i % 16;
-    const std::uint32_t sum = a + f + kSines[i] + load<std::uint32_t>(block, 4 * word);
+    const std::uint32_t sum = a + f + sines[i] + load<std::uint32_t>(block, std::size_t{4} * word);
     a = d;
     d = c;
     c = b;

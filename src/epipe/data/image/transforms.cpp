@@ -97,11 +97,11 @@ Box random_resized_crop(std::int64_t width, std::int64_t height, Draws& draws) {
 }
 
 void normalize_into(const Image& image, float* out) {
-  static const Table kTable = normalized_values();
+  static const Table table = normalized_values();
   const std::int64_t pixels = image.width * image.height;
   for (std::int64_t i = 0; i < pixels; ++i) {
     for (std::int64_t c = 0; c < 3; ++c)
-      out[c * pixels + i] = kTable[static_cast<std::size_t>(c)][image.pixels[static_cast<std::size_t>(3 * i + c)]];
+      out[c * pixels + i] = table[static_cast<std::size_t>(c)][image.pixels[static_cast<std::size_t>(3 * i + c)]];
   }
 }
 

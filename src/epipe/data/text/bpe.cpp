@@ -95,7 +95,7 @@ class Bpe::Impl {
     for (const char byte : word) tokens.push_back(bytes[static_cast<unsigned char>(byte)]);
     merge_tokens(merges, tokens);
     out.insert(out.end(), tokens.begin(), tokens.end());
-    if (cached) remember(word, std::move(tokens));
+    if (cached) remember(word, tokens);
   }
 
   std::array<std::int32_t, 256> bytes{};
@@ -113,9 +113,9 @@ class Bpe::Impl {
     out.insert(out.end(), found->second.begin(), found->second.end());
     return true;
   }
-  void remember(std::string_view word, TokenIds tokens) const {
+  void remember(std::string_view word, const TokenIds& tokens) const {
     const std::unique_lock lock(mutex_);
-    if (words_.size() < kMaxCachedWords) words_.try_emplace(std::string(word), std::move(tokens));
+    if (words_.size() < kMaxCachedWords) words_.try_emplace(std::string(word), tokens);
   }
 
   mutable std::shared_mutex mutex_;

@@ -36,7 +36,7 @@ Result<std::vector<std::size_t>> find_columns(std::string_view header, const std
   std::vector<std::size_t> numbers;
   for (const std::string& name : names) {
     const auto found = std::find(fields.begin(), fields.end(), name);
-    if (found == fields.end()) return bad(fmt::format("line 1: expected a column \"{}\", got \"{}\"", name, fmt::join(fields, "\", \"")));
+    if (found == fields.end()) return bad(fmt::format("line 1: expected a column \"{}\", got {}", name, fmt::join(fields, ", ")));
     numbers.push_back(static_cast<std::size_t>(found - fields.begin()));
   }
   return numbers;
