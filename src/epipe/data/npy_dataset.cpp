@@ -17,7 +17,7 @@ torch::Tensor rows(const torch::Tensor& all, std::span<const std::int64_t> ids) 
   using Out = std::conditional_t<kScaled, float, T>;
   std::vector<std::int64_t> shape = all.sizes().vec();
   shape[0] = static_cast<std::int64_t>(ids.size());
-  auto picked = torch::empty(shape, c10::CppTypeToScalarType<Out>::value);
+  torch::Tensor picked = torch::empty(shape, c10::CppTypeToScalarType<Out>::value);
   const std::int64_t length = all.numel() / std::max<std::int64_t>(1, all.size(0));
   Out* to = picked.data_ptr<Out>();
   for (const std::int64_t id : ids) {
