@@ -32,9 +32,13 @@ else()
   set(EPIPE_HAS_GLOO FALSE)
 endif()
 
+find_package(JPEG QUIET)  # image files
+find_package(PNG QUIET)
+find_package(ZLIB QUIET)  # archives
+
 if(EPIPE_CUDA)
   enable_language(CUDA)
   find_package(CUDAToolkit REQUIRED)
 endif()
 
-message(STATUS "epipe: gRPC ${EPIPE_HAS_GRPC}, gloo ${EPIPE_HAS_GLOO}, CUDA ${EPIPE_CUDA}")
+message(STATUS "epipe: gRPC ${EPIPE_HAS_GRPC}, gloo ${EPIPE_HAS_GLOO}, CUDA ${EPIPE_CUDA}, JPEG ${JPEG_FOUND}, PNG ${PNG_FOUND}, zlib ${ZLIB_FOUND}")

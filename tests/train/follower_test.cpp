@@ -89,8 +89,9 @@ TEST_F(Follower_, NamesWhatIsWrongWithAPlan) {
   EXPECT_NE(refused("place", json({0, 5, 0})).find("worker"), std::string::npos);
   EXPECT_NE(refused("codecs", json::array()).find("do not match its cuts"), std::string::npos);
   EXPECT_NE(refused("threads", -1).find("threads is -1"), std::string::npos);
-  EXPECT_NE(refused("data", {{"kind", "images"}, {"shape", {1 << 30}}, {"classes", 2}, {"vocabulary", 0}}).find("extent"),
-            std::string::npos);
+  EXPECT_NE(
+      refused("data", {{"kind", "images"}, {"shape", {1 << 30}}, {"classes", 2}, {"vocabulary", 0}, {"regression", false}}).find("extent"),
+      std::string::npos);
 }
 
 TEST_F(Follower_, RefusesWeightsThatDoNotFit) {

@@ -52,5 +52,6 @@ void add_eval_command(CLI::App& app);
 void add_report_command(CLI::App& app);
 void add_serve_command(CLI::App& app);
 void add_launch_command(CLI::App& app);
+void add_data_command(CLI::App& app);
 
 }  // namespace epipe::cli

@@ -11,6 +11,8 @@
 #include "epipe/cli/command.h"
 #include "epipe/codec/kernels/cuda_part.h"
 #include "epipe/codec/kernels/kernels.h"
+#include "epipe/data/fetch/archive.h"
+#include "epipe/data/image/image.h"
 #include "epipe/transport/c10d/part.h"
 #include "epipe/transport/grpc/part.h"
 #include "epipe/wire/frame.h"
@@ -27,7 +29,8 @@ std::vector<std::string> instruction_sets() {
 }
 
 void run_info(bool json) {
-  const std::vector<Part> parts = {kernels::cuda_part(), transport::gloo_part(), transport::grpc_part()};
+  const std::vector<Part> parts = {kernels::cuda_part(), transport::gloo_part(), transport::grpc_part(),
+                                   data::jpeg_part(),    data::png_part(),       data::zlib_part()};
   nlohmann::ordered_json info = {{"epipe", EPIPE_VERSION},        {"frame_version", wire::kVersion},
                                  {"compiler", EPIPE_COMPILER},    {"build_type", EPIPE_BUILD_TYPE},
                                  {"libtorch", TORCH_VERSION},     {"cpu_threads", std::thread::hardware_concurrency()},

@@ -26,6 +26,7 @@ int run(int argc, char** argv) {
   add_info_command(app);
   add_schedule_command(app);
   add_report_command(app);
+  add_data_command(app);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {

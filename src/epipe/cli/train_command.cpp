@@ -1,5 +1,6 @@
 // epipe train, epipe eval
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -11,6 +12,7 @@
 #include "epipe/base/file.h"
 #include "epipe/cli/command.h"
 #include "epipe/cli/security_flags.h"
+#include "epipe/data/open.h"
 #include "epipe/report/page.h"
 #include "epipe/train/cluster.h"
 #include "epipe/train/servers.h"
@@ -25,6 +27,13 @@ std::atomic<bool> g_stop = false;  // set by the signal handler; the only state 
 
 void on_signal(int) { g_stop = true; }
 
+// ", matthews 0.5123, accuracy 0.8000"
+std::string metrics_text(const train::EpochResult& result) {
+  std::string text;
+  for (const auto& [name, value] : result.val_metrics) text += fmt::format(", {} {:.4f}", name, value);
+  return text;
+}
+
 // A line that is rewritten on a terminal, a plain line now and then in a log.
 class Console final : public train::Observer {
  public:
@@ -38,8 +47,8 @@ class Console final : public train::Observer {
   }
   void on_epoch(const train::EpochResult& e) override {
     if (terminal_) fmt::print(stderr, "\r\033[K");
-    fmt::print("epoch {}: loss {:.4f}, accuracy {:.4f}, validation loss {:.4f}, accuracy {:.4f}, {:.1f} s\n", e.epoch, e.loss, e.accuracy,
-               e.val_loss, e.val_accuracy, e.seconds);
+    fmt::print("epoch {}: loss {:.4f}, accuracy {:.4f}, validation loss {:.4f}{}, {:.1f} s\n", e.epoch, e.loss, e.accuracy, e.val_loss,
+               metrics_text(e), e.seconds);
     std::fflush(stdout);
   }
   void on_note(const std::string& text) override { fmt::print(stderr, "{}{}\n", terminal_ ? "\r\033[K" : "", text); }
@@ -168,17 +177,39 @@ void run_train(const Flags& flags) {
 void run_eval(const Flags& flags) {
   try {
     const auto result = train::evaluate(checked(flags), flags.weights);
-    fmt::print("validation loss {:.6f}, accuracy {:.4f}\n", result.val_loss, result.val_accuracy);
+    fmt::print("validation loss {:.6f}{}\n", result.val_loss, metrics_text(result));
   } catch (const std::invalid_argument& error) {
     throw UsageError(error.what());
   }
+}
+
+void add_data_flags(CLI::App& command, TrainConfig& c) {
+  command.add_option("--image-size", c.image_size, "Pixels of an image's edge; 0: CIFAR's own 32, otherwise 224")
+      ->check(CLI::Range(0, 4096))
+      ->capture_default_str();
+  command.add_option("--augment", c.augment, "Of training images: auto, none, crop or resized-crop")
+      ->check(CLI::IsMember({"auto", "none", "crop", "resized-crop"}))
+      ->capture_default_str();
+  command
+      .add_flag_callback(
+          "--no-augment", [&c] { c.augment = "none"; }, "The same as --augment none")
+      ->configurable(false);
+  command.add_option("--max-length", c.max_length, "Tokens of a text, special ones included; 0: 128")
+      ->check(CLI::Range(0, 1 << 16))
+      ->capture_default_str();
+  command.add_option("--bpe", c.bpe, "Folder of vocab.json and merges.txt; left out: roberta-bpe in the data's folder or above it");
+  command.add_option("--load-threads", c.load_threads, "Threads that make batches ahead of training")
+      ->check(CLI::Range(1, 256))
+      ->capture_default_str();
 }
 
 // What training and evaluation have in common: the model, the data, the stages.
 void add_stage_flags(CLI::App& command, Flags& flags) {
   TrainConfig& c = flags.config;
   command.add_option("--model", c.model, "mlp, cnn or transformer")->capture_default_str();
-  command.add_option("--data", c.data, "synthetic")->capture_default_str();
+  command.add_option("--data", c.data, fmt::format("{}; docs/data.md describes each", fmt::join(data::data_specs(), ", ")))
+      ->capture_default_str();
+  add_data_flags(command, c);
   command.add_option("--cuts", c.cuts, "Layers (index or name) at which a stage begins, e.g. 1,3; balanced by FLOPs when left out")
       ->delimiter(',');
   command.add_option("--place", c.place, "Worker of each stage: 0,1,0 is the client/server ring, 0,1,2 a chain")

@@ -1,17 +1,22 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 #include <vector>
 
 namespace epipe::data {
 
-// What a model must know of the data to fit it.
+// What a model, a loss and a metric must know of the data to fit it.
 struct DataSpec {
   enum class Kind : std::uint8_t { kImages, kText };
   Kind kind = Kind::kImages;
-  std::vector<std::int64_t> shape;  // of one sample: [C, H, W], [features], or [T] token ids
-  std::int64_t classes = 2;
-  std::int64_t vocabulary = 0;  // text: token ids are below this
+  std::vector<std::int64_t> shape;                  // of one sample: [C, H, W], [features], or [T] token ids
+  std::int64_t classes = 2;                         // outputs of the model; regression: values per sample
+  std::int64_t vocabulary = 0;                      // text: token ids are below this
+  bool regression = false;                          // targets are float32 [B, classes]; otherwise int64 [B]
+  std::vector<std::string> metrics = {"accuracy"};  // of the validation set, the one to report first; see train/task_metrics.h
+
+  std::int64_t max_length() const { return kind == Kind::kText ? shape.at(0) : 0; }
 };
 
 }  // namespace epipe::data

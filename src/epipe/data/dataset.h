@@ -11,6 +11,13 @@
 
 namespace epipe::data {
 
+// Where in a run a batch is shown. Augmentation is a function of this and of the sample's id, never of timing.
+struct BatchContext {
+  std::uint64_t seed = 0;
+  std::uint64_t epoch = 0;
+  std::uint64_t step = 0;
+};
+
 // Samples by number. Any thread may call batch().
 class Dataset {
  public:
@@ -18,7 +25,8 @@ class Dataset {
   virtual DataSpec spec() const = 0;
   virtual std::int64_t size() const = 0;
   // The samples of these ids, in this order.
-  virtual layer::Batch batch(std::span<const std::int64_t> ids) const = 0;
+  virtual layer::Batch batch(std::span<const std::int64_t> ids, const BatchContext& at) const = 0;
+  layer::Batch batch(std::span<const std::int64_t> ids) const { return batch(ids, BatchContext{}); }
 };
 
 struct Splits {

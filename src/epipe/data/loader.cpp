@@ -1,14 +1,32 @@
 #include "epipe/data/loader.h"
 
 #include <algorithm>
+#include <stdexcept>
 
 namespace epipe::data {
+namespace {
 
-Loader::Loader(const Dataset& dataset, const LoaderConfig& config) : dataset_(dataset), config_(config), thread_([this] { run(); }) {}
+constexpr std::uint64_t kSpare = 2;  // batches ready beyond those in the making
+
+}  // namespace
+
+Loader::Loader(const Dataset& dataset, const LoaderConfig& config)
+    : dataset_(dataset),
+      config_(config),
+      per_epoch_(steps_per_epoch(dataset.size(), config.batch_size)),
+      claimed_(config.first_step),
+      wanted_(config.first_step) {
+  if (config.threads < 1) throw std::invalid_argument("a loader needs at least one thread");
+  for (int i = 0; i < config.threads; ++i) threads_.emplace_back([this] { run(); });
+}
 
 Loader::~Loader() {
-  ready_.close();
-  thread_.join();
+  {
+    const std::lock_guard lock(mutex_);
+    stop_ = true;
+  }
+  room_.notify_all();
+  for (auto& thread : threads_) thread.join();
 }
 
 std::uint64_t Loader::steps_per_epoch(std::int64_t samples, std::int64_t batch_size) {
@@ -16,33 +34,57 @@ std::uint64_t Loader::steps_per_epoch(std::int64_t samples, std::int64_t batch_s
 }
 
 LoadedBatch Loader::next() {
-  try {
-    return ready_.pop();
-  } catch (const Closed&) {
-    if (failure_) std::rethrow_exception(failure_);
-    throw;
+  std::unique_lock lock(mutex_);
+  if (wanted_ >= config_.end_step) throw std::logic_error("every batch of the loader has been taken");
+  filled_.wait(lock, [this] { return made_.contains(wanted_); });
+  Made made = std::move(made_.extract(wanted_).mapped());
+  if (made.failure) {
+    made_[wanted_].failure = made.failure;  // for whoever asks again
+    std::rethrow_exception(made.failure);
   }
+  ++wanted_;
+  lock.unlock();
+  room_.notify_all();
+  return std::move(made.loaded);
 }
 
 void Loader::run() {
-  try {
-    const std::uint64_t per_epoch = steps_per_epoch(dataset_.size(), config_.batch_size);
-    std::uint64_t ordered_epoch = ~std::uint64_t{0};
-    std::vector<std::int64_t> order;
-    for (std::uint64_t step = config_.first_step; step < config_.end_step; ++step) {
-      const std::uint64_t epoch = step / per_epoch;
-      if (epoch != ordered_epoch) order = epoch_order(dataset_.size(), config_.shuffle, config_.seed, epoch);
-      ordered_epoch = epoch;
-      const std::size_t begin = static_cast<std::size_t>(step % per_epoch) * static_cast<std::size_t>(config_.batch_size);
-      const std::size_t count = std::min(static_cast<std::size_t>(config_.batch_size), order.size() - begin);
-      ready_.push({epoch, step, step % per_epoch + 1 == per_epoch, dataset_.batch(std::span(order).subspan(begin, count))});
-    }
-  } catch (const Closed&) {
-    // The loader is being destroyed.
-  } catch (...) {
-    failure_ = std::current_exception();
-    ready_.close();
+  std::unique_lock lock(mutex_);
+  const std::uint64_t ahead = static_cast<std::uint64_t>(config_.threads) + kSpare;
+  while (true) {
+    room_.wait(lock, [&] { return stop_ || claimed_ >= config_.end_step || claimed_ < wanted_ + ahead; });
+    if (stop_ || claimed_ >= config_.end_step) return;
+    const std::uint64_t step = claimed_++;
+    const Order order = order_of(step / per_epoch_);
+    lock.unlock();
+    Made made = make(step, order);
+    lock.lock();
+    made_[step] = std::move(made);
+    filled_.notify_all();
   }
+}
+
+// Steps are claimed in ascending order, so one epoch at a time is enough.
+Loader::Order Loader::order_of(std::uint64_t epoch) {
+  if (!order_ || epoch != ordered_epoch_) {
+    order_ = std::make_shared<const std::vector<std::int64_t>>(epoch_order(dataset_.size(), config_.shuffle, config_.seed, epoch));
+    ordered_epoch_ = epoch;
+  }
+  return order_;
+}
+
+Loader::Made Loader::make(std::uint64_t step, const Order& order) const {
+  Made made;
+  try {
+    const std::uint64_t epoch = step / per_epoch_;
+    const std::size_t begin = static_cast<std::size_t>(step % per_epoch_) * static_cast<std::size_t>(config_.batch_size);
+    const std::size_t count = std::min(static_cast<std::size_t>(config_.batch_size), order->size() - begin);
+    const auto ids = std::span(*order).subspan(begin, count);
+    made.loaded = {epoch, step, step % per_epoch_ + 1 == per_epoch_, dataset_.batch(ids, {config_.seed, epoch, step})};
+  } catch (...) {
+    made.failure = std::current_exception();
+  }
+  return made;
 }
 
 }  // namespace epipe::data

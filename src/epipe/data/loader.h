@@ -1,10 +1,14 @@
 #pragma once
 
+#include <condition_variable>
 #include <cstdint>
 #include <exception>
+#include <map>
+#include <memory>
+#include <mutex>
 #include <thread>
+#include <vector>
 
-#include "epipe/base/queue.h"
 #include "epipe/data/dataset.h"
 
 namespace epipe::data {
@@ -23,10 +27,14 @@ struct LoaderConfig {
   std::uint64_t seed = 0;
   std::uint64_t first_step = 0;
   std::uint64_t end_step = 0;  // the step after the last
+  int threads = 1;
 };
 
-// Makes the batches of a run ahead of time, in a thread of its own. What batch a step gets depends on the configuration only, so a run
-// that starts at first_step continues one that ended there.
+// Makes the batches of a run ahead of time, each by one of its threads. What batch a step gets depends on the configuration without the
+// threads only, so a run that starts at first_step continues one that ended there. Holds at most threads + 2 batches.
+//
+//   thread 0   |step 0      |step 2        |step 3 ...
+//   thread 1   |step 1           |step 4 ...               next(): step 0, step 1, step 2, ...
 class Loader {
  public:
   // The dataset outlives the loader.
@@ -35,19 +43,35 @@ class Loader {
   Loader(const Loader&) = delete;
   Loader& operator=(const Loader&) = delete;
 
-  // The next batch; call it end_step - first_step times. Rethrows what the dataset threw.
+  // The next batch; call it end_step - first_step times. Rethrows what the dataset threw at that batch; the loader is over then.
   LoadedBatch next();
 
   static std::uint64_t steps_per_epoch(std::int64_t samples, std::int64_t batch_size);
 
  private:
+  using Order = std::shared_ptr<const std::vector<std::int64_t>>;  // shared by the threads that load its epoch
+  struct Made {
+    LoadedBatch loaded;
+    std::exception_ptr failure;
+  };
+
   void run();
+  Order order_of(std::uint64_t epoch);
+  Made make(std::uint64_t step, const Order& order) const;
 
   const Dataset& dataset_;
-  LoaderConfig config_;
-  Queue<LoadedBatch> ready_{2};
-  std::exception_ptr failure_;  // set before the queue is closed
-  std::thread thread_;
+  const LoaderConfig config_;
+  const std::uint64_t per_epoch_;
+  std::mutex mutex_;  // guards all below
+  std::condition_variable room_;
+  std::condition_variable filled_;
+  std::map<std::uint64_t, Made> made_;  // by step
+  std::uint64_t claimed_;               // the first step no thread has taken
+  std::uint64_t wanted_;                // the step next() returns
+  bool stop_ = false;
+  Order order_;
+  std::uint64_t ordered_epoch_ = 0;
+  std::vector<std::thread> threads_;
 };
 
 }  // namespace epipe::data

@@ -30,10 +30,10 @@ class SyntheticImages final : public Dataset {
     }
   }
 
-  DataSpec spec() const override { return {DataSpec::Kind::kImages, {kChannels, kSize, kSize}, kClasses, 0}; }
+  DataSpec spec() const override { return {DataSpec::Kind::kImages, {kChannels, kSize, kSize}, kClasses}; }
   std::int64_t size() const override { return part_.size; }
 
-  layer::Batch batch(std::span<const std::int64_t> ids) const override {
+  layer::Batch batch(std::span<const std::int64_t> ids, const BatchContext&) const override {
     const torch::NoGradGuard no_grad;
     const auto count = static_cast<std::int64_t>(ids.size());
     layer::Batch batch;
@@ -73,7 +73,7 @@ class SyntheticText final : public Dataset {
   DataSpec spec() const override { return {DataSpec::Kind::kText, {kLength}, kClasses, kVocabulary}; }
   std::int64_t size() const override { return part_.size; }
 
-  layer::Batch batch(std::span<const std::int64_t> ids) const override {
+  layer::Batch batch(std::span<const std::int64_t> ids, const BatchContext&) const override {
     const auto count = static_cast<std::int64_t>(ids.size());
     layer::Batch batch;
     auto tokens = torch::zeros({count, kLength}, torch::kInt64);

@@ -36,6 +36,11 @@ std::string to_toml(const TrainConfig& c) {
   };
   add_text("model", c.model);
   add_text("data", c.data);
+  add("image-size", c.image_size);
+  add_text("augment", c.augment);
+  add("max-length", c.max_length);
+  add_text("bpe", c.bpe);
+  add("load-threads", c.load_threads);
   add_list("cuts", c.cuts);
   add_list("place", c.place);
   add("chunks", c.chunks);

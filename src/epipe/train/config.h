@@ -21,7 +21,12 @@ CodecAt parse_codec_at(const std::string& text);
 // Everything a run is made of, as the flags of `epipe train` name it.
 struct TrainConfig {
   std::string model = "cnn";
-  std::string data = "synthetic";
+  std::string data = "synthetic";  // data/open.h says what may follow
+  std::int64_t image_size = 0;     // pixels; 0: the data's own or 224
+  std::string augment = "auto";    // auto, none, crop, resized-crop
+  std::int64_t max_length = 0;     // tokens; 0: 128
+  std::string bpe;                 // folder of the tokenizer's files; empty: found near the data
+  int load_threads = 4;            // that make batches ahead; they change no result
 
   std::vector<std::string> cuts;  // layer indices or names; empty: balanced by FLOPs, one stage per entry of `place`
   std::vector<int> place = {0};

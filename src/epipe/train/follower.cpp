@@ -111,6 +111,7 @@ Message Follower::step(const Message& command) {
   if (!share().connected()) throw transport::Lost("the ways to the other processes are not open");
   const auto result = head.training ? share().forward_backward(head.batch, head.id) : share().evaluate(head.batch, head.id);
   Message answer{"stepped", {{"result", to_json(result)}}};
+  if (result.predictions.defined()) answer.tensors["predictions"] = result.predictions;
   if (head.training && head.norms) answer.fields["norms"] = share().squared_gradient_norms();
   return answer;
 }

@@ -1,10 +1,11 @@
 #pragma once
 
+#include "epipe/data/data_spec.h"
 #include "epipe/pipeline/pipeline.h"
 
 namespace epipe::train {
 
-// Of the first output, logits [B, classes], and the class of each sample. Counts the samples whose largest logit is their class.
-pipeline::LossResult cross_entropy(const layer::Tensors& outputs, const torch::Tensor& targets);
+// Cross entropy of classes, or the squared error of values (the mean over the values of a sample). Its predictions are the outputs.
+pipeline::Loss make_loss(const data::DataSpec& data);
 
 }  // namespace epipe::train

@@ -55,7 +55,8 @@ json data_to_json(const data::DataSpec& data) {
   return {{"kind", data.kind == data::DataSpec::Kind::kText ? "text" : "images"},
           {"shape", data.shape},
           {"classes", data.classes},
-          {"vocabulary", data.vocabulary}};
+          {"vocabulary", data.vocabulary},
+          {"regression", data.regression}};
 }
 
 data::DataSpec data_from_json(const json& object) {
@@ -67,6 +68,7 @@ data::DataSpec data_from_json(const json& object) {
   }
   data.classes = get_within(object, "classes", 1, kMaxExtent);
   data.vocabulary = get_within(object, "vocabulary", 0, kMaxExtent);
+  data.regression = get<bool>(object, "regression");
   return data;
 }
 

@@ -8,7 +8,10 @@
 #include <numeric>
 #include <stdexcept>
 
+#include "epipe/data/open.h"
 #include "epipe/model/named_tensors.h"
+#include "epipe/train/loss.h"
+#include "epipe/train/task_metrics.h"
 
 namespace epipe::train {
 namespace {
@@ -16,9 +19,9 @@ namespace {
 using pipeline::StepResult;
 
 data::Splits open_data(const TrainConfig& config) {
-  if (config.data != "synthetic") throw std::invalid_argument(fmt::format("unknown data \"{}\"; known is synthetic", config.data));
   const bool text = config.model == "transformer";
-  return data::make_synthetic(text ? data::DataSpec::Kind::kText : data::DataSpec::Kind::kImages, config.seed);
+  return data::open_data({config.data, config.image_size, config.augment, config.max_length, config.bpe},
+                         text ? data::DataSpec::Kind::kText : data::DataSpec::Kind::kImages, config.seed);
 }
 
 // A cut by the index or the name of the layer that begins the next stage.
@@ -68,7 +71,11 @@ std::map<std::string, std::string> client_settings(const TrainConfig& c) {
           {"lr_power", fmt::to_string(c.lr_power)},
           {"warmup", fmt::to_string(c.warmup)},
           {"clip", fmt::to_string(c.clip)},
-          {"shuffle", fmt::to_string(c.shuffle)}};
+          {"shuffle", fmt::to_string(c.shuffle)},
+          {"image_size", fmt::to_string(c.image_size)},
+          {"augment", c.augment},
+          {"max_length", fmt::to_string(c.max_length)},
+          {"bpe", c.bpe}};
 }
 
 Plan make_plan(const TrainConfig& config, const model::Model& model, const data::Dataset& data) {
@@ -171,18 +178,21 @@ EpochResult Run::validate(std::uint64_t epoch, std::uint64_t step) {
   double loss = 0;
   double correct = 0;
   const std::int64_t size = data_.validation->size();
-  for (std::int64_t begin = 0; begin < size; begin += config_.batch) {
-    std::vector<std::int64_t> ids;
-    for (std::int64_t i = begin; i < std::min(size, begin + config_.batch); ++i) ids.push_back(i);
-    const layer::Batch batch = data_.validation->batch(ids);
+  const std::uint64_t batches = data::Loader::steps_per_epoch(size, config_.batch);
+  data::Loader loader(*data_.validation, {config_.batch, /*shuffle=*/false, config_.seed, 0, batches, config_.load_threads});
+  TaskScore score(data_.validation->spec());
+  for (std::uint64_t b = 0; b < batches; ++b) {
+    const layer::Batch batch = loader.next().batch;
     const StepResult part = team_->evaluate(batch, {epoch, step, chunks_for(batch)});
     loss += part.loss * static_cast<double>(part.samples);
     correct += part.correct;
+    score.add(part.predictions, batch.targets);
   }
   EpochResult result;
   result.epoch = epoch;
   result.val_loss = loss / static_cast<double>(size);
   result.val_accuracy = correct / static_cast<double>(size);
+  result.val_metrics = score.metrics();
   return result;
 }
 

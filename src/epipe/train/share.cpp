@@ -65,7 +65,7 @@ void Share::connect(const LinkMaker& link, transport::Patience patience) {
   forget_step();
   config_.elsewhere.link = link;
   config_.elsewhere.patience = patience;
-  pipeline_ = std::make_unique<Pipeline>(model_.layers, config_, cross_entropy);
+  pipeline_ = std::make_unique<Pipeline>(model_.layers, config_, make_loss(plan_.data));
   pipeline_->set_encoder_state(clone(encoders_));
 }
 

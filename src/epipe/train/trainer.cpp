@@ -26,6 +26,12 @@ void require(const Result<void>& result) {
   if (!result) throw std::runtime_error(result.error().message);
 }
 
+nlohmann::json json_of(const std::vector<std::pair<std::string, double>>& named) {
+  nlohmann::json object;
+  for (const auto& [name, value] : named) object[name] = value;
+  return object;
+}
+
 // Sums over steps: of the epoch under way, or of the whole call.
 struct Sums {
   double loss = 0;
@@ -99,8 +105,8 @@ class Loop {
     }
     done_ = steps_done;
     metrics_ = std::make_unique<MetricsFile>(config_.run_dir + "/metrics.jsonl", done_);
-    loader_ = std::make_unique<data::Loader>(
-        run_.training_data(), data::LoaderConfig{config_.batch, config_.shuffle, config_.seed, done_, std::max(done_, end_)});
+    loader_ = std::make_unique<data::Loader>(run_.training_data(), data::LoaderConfig{config_.batch, config_.shuffle, config_.seed, done_,
+                                                                                      std::max(done_, end_), config_.load_threads});
   }
 
   void recover(const std::string& reason) {
@@ -190,6 +196,9 @@ class Loop {
                       {"accuracy", ended.accuracy},
                       {"val_loss", ended.val_loss},
                       {"val_accuracy", ended.val_accuracy},
+                      {"metric", ended.val_metrics.at(0).first},
+                      {"val_metric", ended.val_metrics.at(0).second},
+                      {"val_metrics", json_of(ended.val_metrics)},
                       {"lr", run_.lr(done_ - 1)},
                       {"seconds", seconds},
                       {"samples_per_s", in_epoch_.samples / seconds},

@@ -2,6 +2,8 @@
 
 #include <atomic>
 #include <memory>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "epipe/train/config.h"
@@ -27,6 +29,7 @@ struct EpochResult {
   double val_loss = 0;
   double val_accuracy = 0;
   double seconds = 0;
+  std::vector<std::pair<std::string, double>> val_metrics{};  // by name; the first is the one the data is judged by
 };
 
 // Who watches. All calls come from the thread that trains.

@@ -1,0 +1,31 @@
+// Any bytes are records, members, pixels or a named error: the first byte says which reader gets the rest.
+#include <cstdlib>
+
+#include "epipe/data/cifar.h"
+#include "epipe/data/fetch/archive.h"
+#include "epipe/data/image/image.h"
+
+namespace {
+
+template <typename T>
+void check(const epipe::Result<T>& result) {
+  if (!result && result.error().message.empty()) std::abort();
+}
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  using namespace epipe::data;
+  if (size == 0) return 0;
+  const epipe::ByteView bytes(reinterpret_cast<const std::byte*>(data) + 1, size - 1);
+  CifarRecords records;
+  switch (data[0] % 5) {
+    case 0: check(append_cifar(bytes, 1, 10, records)); break;
+    case 1: check(append_cifar(bytes, 2, 100, records)); break;
+    case 2: check(parse_tar(bytes)); break;
+    case 3: check(gunzip(bytes, std::size_t{1} << 22)); break;
+    case 4: check(decode_image(bytes)); break;
+  }
+  if (records.pixels.size() != records.labels.size() * kCifarPixels) std::abort();
+  return 0;
+}

@@ -1,0 +1,41 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "epipe/base/bytes.h"
+#include "epipe/base/part.h"
+#include "epipe/base/result.h"
+
+namespace epipe::data {
+
+// 8-bit RGB, row by row, pixel by pixel: [H, W, 3].
+struct Image {
+  std::int64_t width = 0;
+  std::int64_t height = 0;
+  std::vector<std::uint8_t> pixels;
+
+  static constexpr std::int64_t kChannels = 3;
+  Image() = default;
+  Image(std::int64_t w, std::int64_t h) : width(w), height(h), pixels(static_cast<std::size_t>(w * h * kChannels)) {}
+
+  const std::uint8_t* row(std::int64_t y) const { return pixels.data() + y * width * kChannels; }
+  std::uint8_t* row(std::int64_t y) { return pixels.data() + y * width * kChannels; }
+};
+
+// More pixels than this are refused before anything is allocated.
+inline constexpr std::uint64_t kMaxPixels = std::uint64_t{1} << 26;
+
+// Grey and CMYK become RGB as PIL's convert("RGB") does it; an alpha channel is dropped.
+Result<Image> decode_jpeg(ByteView bytes);
+Result<Image> decode_png(ByteView bytes);
+// By the first bytes, whatever the file is called.
+Result<Image> decode_image(ByteView bytes);
+Result<Image> read_image(const std::string& path);
+
+// Which of them this build has.
+Part jpeg_part();
+Part png_part();
+
+}  // namespace epipe::data

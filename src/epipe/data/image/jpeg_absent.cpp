@@ -1,0 +1,14 @@
+#include "epipe/data/image/image.h"
+
+namespace epipe::data {
+namespace {
+
+constexpr const char* kMissing = "built without libjpeg; install libjpeg62-turbo-dev and build again";
+
+}  // namespace
+
+Result<Image> decode_jpeg(ByteView) { return Error{ErrorCode::kBadFile, kMissing}; }
+
+Part jpeg_part() { return {"jpeg", false, kMissing}; }
+
+}  // namespace epipe::data

@@ -1,0 +1,27 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "epipe/data/dataset.h"
+
+namespace epipe::data {
+
+// Everything that says what the samples of a run look like; the names are those of the flags.
+struct DataConfig {
+  std::string spec = "synthetic";  // synthetic, cifar10:DIR, cifar100:DIR, food101:DIR, images:DIR, glue/TASK:DIR, npy:DIR
+  std::int64_t image_size = 0;     // pixels; 0: CIFAR's 32, otherwise 224
+  std::string augment = "auto";    // auto, none, crop or resized-crop
+  std::int64_t max_length = 0;     // tokens, special ones included; 0: 128
+  std::string bpe;                 // folder of vocab.json and merges.txt; empty: roberta-bpe in DIR or a folder above it
+};
+
+// The training and the validation samples. `synthetic_kind` and `seed` make the synthetic ones. Throws std::invalid_argument where the
+// spec or a setting makes no sense, std::runtime_error that says what to do where data is missing or broken.
+Splits open_data(const DataConfig& config, DataSpec::Kind synthetic_kind, std::uint64_t seed);
+
+// "cifar10:DIR", ...: what a spec may be, for help and errors.
+std::vector<std::string> data_specs();
+
+}  // namespace epipe::data

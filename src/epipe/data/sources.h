@@ -1,0 +1,29 @@
+#pragma once
+
+#include <stdexcept>
+#include <string>
+
+#include "epipe/base/result.h"
+#include "epipe/data/dataset.h"
+#include "epipe/data/open.h"
+
+// One function per kind of data; open.cpp finds the right one. All throw as open_data() does.
+namespace epipe::data {
+
+Splits open_cifar10(const std::string& folder, const DataConfig& config);
+Splits open_cifar100(const std::string& folder, const DataConfig& config);
+Splits open_food101(const std::string& folder, const DataConfig& config);
+Splits open_image_folders(const std::string& folder, const DataConfig& config);
+Splits open_npy(const std::string& folder, const DataConfig& config);
+// By the task's name, in any case, with or without a hyphen: cola sst2 mrpc stsb qqp mnli mnli-mm qnli rte wnli.
+Splits open_glue(const std::string& task, const std::string& folder, const DataConfig& config);
+
+bool exists(const std::string& path);
+// The value, or std::runtime_error with the error's message.
+template <typename T>
+T value_or_throw(Result<T> result) {
+  if (!result) throw std::runtime_error(result.error().message);
+  return std::move(result).value();
+}
+
+}  // namespace epipe::data

@@ -1,0 +1,145 @@
+#include "epipe/data/text/glue.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <optional>
+#include <stdexcept>
+
+#include "epipe/base/file.h"
+#include "epipe/data/sources.h"
+#include "epipe/data/text/text_dataset.h"
+
+namespace epipe::data {
+namespace {
+
+constexpr std::int64_t kDefaultLength = 128;
+constexpr std::int64_t kShortest = 8;
+constexpr std::uint64_t kMaxFileBytes = std::uint64_t{1} << 31;
+
+// Classes are numbered as Hugging Face's copies of the tasks number them.
+std::vector<GlueTask> tasks() {
+  const std::vector<std::string> zero_one = {"0", "1"};
+  const std::vector<std::string> entailment = {"entailment", "not_entailment"};
+  const std::vector<std::string> mnli = {"entailment", "neutral", "contradiction"};
+  return {
+      {"cola", "CoLA", "dev.tsv", {{}, {3, 1}}, 1, zero_one, {"matthews", "accuracy"}},  // no line of names
+      {"sst2", "SST-2", "dev.tsv", {{"sentence", "label"}, {}}, 1, zero_one},
+      {"mrpc", "MRPC", "dev.tsv", {{"#1 String", "#2 String", "Quality"}, {}}, 2, zero_one, {"f1", "accuracy"}},
+      {"stsb", "STS-B", "dev.tsv", {{"sentence1", "sentence2", "score"}, {}}, 2, {}, {"pearson", "spearman"}},
+      // A few of QQP's training lines are torn apart by line breaks inside a question; everybody leaves them out.
+      {"qqp", "QQP", "dev.tsv", {{"question1", "question2", "is_duplicate"}, {}, true}, 2, zero_one, {"f1", "accuracy"}},
+      {"mnli", "MNLI", "dev_matched.tsv", {{"sentence1", "sentence2", "gold_label"}, {}}, 2, mnli},
+      {"mnlimm", "MNLI", "dev_mismatched.tsv", {{"sentence1", "sentence2", "gold_label"}, {}}, 2, mnli},
+      {"qnli", "QNLI", "dev.tsv", {{"question", "sentence", "label"}, {}}, 2, entailment},
+      {"rte", "RTE", "dev.tsv", {{"sentence1", "sentence2", "label"}, {}}, 2, entailment},
+      {"wnli", "WNLI", "dev.tsv", {{"sentence1", "sentence2", "label"}, {}}, 2, zero_one},
+  };
+}
+
+// "SST-2" -> "sst2"
+std::string plain(std::string_view name) {
+  std::string letters;
+  for (const char c : name) {
+    if (c != '-' && c != '_') letters += static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  }
+  return letters;
+}
+
+std::optional<float> target_of(std::string_view text, const GlueTask& task) {
+  if (task.regression()) {
+    float value = 0;
+    const auto [stop, status] = std::from_chars(text.data(), text.data() + text.size(), value);
+    if (status != std::errc() || stop != text.data() + text.size() || !std::isfinite(value)) return std::nullopt;
+    return value;
+  }
+  const auto found = std::find(task.labels.begin(), task.labels.end(), text);
+  if (found == task.labels.end()) return std::nullopt;
+  return static_cast<float>(found - task.labels.begin());
+}
+
+// The folder of the task: the given one, or one of its folders that has the task's name.
+std::string find_folder(const std::string& given, const GlueTask& task) {
+  std::vector<std::string> candidates = {given};
+  for (const std::string& name : list_folder(given)) {
+    if (plain(name) == plain(task.folder)) candidates.push_back(given + "/" + name);
+  }
+  for (const std::string& folder : candidates) {
+    if (exists(folder + "/train.tsv") && exists(folder + "/" + task.validation)) return folder;
+  }
+  throw std::runtime_error(fmt::format(
+      "no GLUE task {0} in {1}: expected {1}/{2}/train.tsv and {3}; download it from https://gluebenchmark.com/tasks and unpack it there",
+      task.name, given, task.folder, task.validation));
+}
+
+// A roberta-bpe folder in `folder` or in a folder above it.
+std::string find_bpe(const std::string& given, const std::string& folder) {
+  if (!given.empty()) return given;
+  std::string at = folder;
+  for (int up = 0; up < 4; ++up, at += "/..") {
+    if (exists(at + "/roberta-bpe/vocab.json")) return at + "/roberta-bpe";
+  }
+  throw std::runtime_error(fmt::format(
+      "text needs RoBERTa's vocab.json and merges.txt: pass their folder with --bpe DIR, or put it as roberta-bpe beside {}", folder));
+}
+
+Sentences read_split(const std::string& path, const GlueTask& task, const Bpe& bpe, std::size_t max_length) {
+  const auto bytes = value_or_throw(read_file(path, kMaxFileBytes));
+  const auto examples = parse_glue({reinterpret_cast<const char*>(bytes.data()), bytes.size()}, task);
+  if (!examples) throw std::runtime_error(fmt::format("{}: {}", path, examples.error().message));
+  Sentences all;
+  for (const GlueExample& example : examples.value()) {
+    std::vector<TokenIds> parts;
+    for (const std::string_view sentence : example.sentences) bpe.encode(sentence, parts.emplace_back());
+    all.add(parts.size() == 1 ? with_special_tokens(bpe, parts[0], max_length) : with_special_tokens(bpe, parts[0], parts[1], max_length),
+            example.target);
+  }
+  return all;
+}
+
+}  // namespace
+
+GlueTask glue_task(std::string_view name) {
+  std::vector<std::string> known;
+  for (GlueTask& task : tasks()) {
+    if (task.name == plain(name)) return task;
+    known.push_back(task.name);
+  }
+  throw std::invalid_argument(fmt::format("unknown GLUE task \"{}\"; known are {}", name, fmt::join(known, ", ")));
+}
+
+Result<std::vector<GlueExample>> parse_glue(std::string_view text, const GlueTask& task) {
+  const auto rows = parse_tsv(text, task.columns);
+  if (!rows) return rows.error();
+  std::vector<GlueExample> examples;
+  for (std::size_t i = 0; i < rows.value().size(); ++i) {
+    const auto& row = rows.value()[i];
+    const auto target = target_of(row.back(), task);
+    if (!target) {
+      return Error{ErrorCode::kBadFile,
+                   fmt::format("example {}: expected {}, got the label \"{}\"", i,
+                               task.regression() ? "a number" : fmt::format("one of {}", fmt::join(task.labels, ", ")), row.back())};
+    }
+    examples.push_back({{row.begin(), row.end() - 1}, *target});
+  }
+  return examples;
+}
+
+Splits open_glue(const std::string& name, const std::string& given, const DataConfig& config) {
+  const GlueTask task = glue_task(name);
+  const std::string folder = find_folder(given, task);
+  const auto bpe = value_or_throw(Bpe::open(find_bpe(config.bpe, folder)));
+  const std::int64_t length = config.max_length == 0 ? kDefaultLength : config.max_length;
+  if (length < kShortest) throw std::invalid_argument(fmt::format("--max-length: expected at least {} tokens, got {}", kShortest, length));
+  DataSpec spec{DataSpec::Kind::kText, {length}, 1, bpe.vocabulary(), task.regression(), task.metrics};
+  if (!task.regression()) spec.classes = static_cast<std::int64_t>(task.labels.size());
+  const auto open = [&](const std::string& file) {
+    return make_text_dataset(read_split(folder + "/" + file, task, bpe, static_cast<std::size_t>(length)), spec, bpe.pad());
+  };
+  return {open("train.tsv"), open(task.validation)};
+}
+
+}  // namespace epipe::data

@@ -1,0 +1,35 @@
+#pragma once
+
+#include <cstdint>
+#include <unordered_map>
+#include <vector>
+
+namespace epipe::data {
+
+// Which two tokens become which; the lowest rank goes first.
+struct Merge {
+  std::uint32_t rank;
+  std::int32_t token;
+};
+
+class MergeTable {
+ public:
+  void add(std::int32_t left, std::int32_t right, Merge merge) { merges_.try_emplace(key(left, right), merge); }
+  // Null where the two stay apart.
+  const Merge* find(std::int32_t left, std::int32_t right) const {
+    const auto found = merges_.find(key(left, right));
+    return found == merges_.end() ? nullptr : &found->second;
+  }
+
+ private:
+  static std::uint64_t key(std::int32_t left, std::int32_t right) {
+    return static_cast<std::uint64_t>(static_cast<std::uint32_t>(left)) << 32 | static_cast<std::uint32_t>(right);
+  }
+  std::unordered_map<std::uint64_t, Merge> merges_;
+};
+
+// Merges neighbours, best rank first and leftmost first among equals, until none is in the table. n log n for n tokens, because a word
+// may be as long as the text.
+void merge_tokens(const MergeTable& table, std::vector<std::int32_t>& tokens);
+
+}  // namespace epipe::data

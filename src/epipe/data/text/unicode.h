@@ -1,0 +1,26 @@
+#pragma once
+
+#include <cstddef>
+#include <string_view>
+
+namespace epipe::data {
+
+// General categories L* and N*.
+bool is_letter(char32_t point);
+bool is_number(char32_t point);
+// The property White_Space.
+bool is_space(char32_t point);
+
+struct CodePoint {
+  char32_t value;
+  std::size_t bytes;  // at least 1
+};
+
+// Stands for a byte that is not part of a well-formed sequence: no letter, no number, no space.
+inline constexpr char32_t kInvalid = 0xffffffff;
+
+// The first code point of UTF-8 text, which must not be empty. Overlong forms, surrogates and values above 0x10ffff are not well-formed;
+// such a byte is a code point kInvalid of its own.
+CodePoint first_code_point(std::string_view text);
+
+}  // namespace epipe::data
