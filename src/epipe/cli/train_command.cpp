@@ -210,8 +210,10 @@ void add_stage_flags(CLI::App& command, Flags& flags) {
   command.add_option("--data", c.data, fmt::format("{}; docs/data.md describes each", fmt::join(data::data_specs(), ", ")))
       ->capture_default_str();
   add_data_flags(command, c);
-  command.add_option("--cuts", c.cuts, "Layers (index or name) at which a stage begins, e.g. 1,3; balanced by FLOPs when left out")
-      ->delimiter(',');
+  command.add_option("--cuts", c.cuts, "Layers (index or name) at which a stage begins, e.g. 1,3; balanced when left out")->delimiter(',');
+  command.add_option("--balance", c.balance, "Without --cuts: balance the stages by flops, or by what layers take here (measured)")
+      ->check(CLI::IsMember({"flops", "measured"}))
+      ->capture_default_str();
   command.add_option("--place", c.place, "Worker of each stage: 0,1,0 is the client/server ring, 0,1,2 a chain")
       ->delimiter(',')
       ->capture_default_str();

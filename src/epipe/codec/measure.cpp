@@ -4,17 +4,12 @@
 #include <limits>
 
 #include "epipe/base/clock.h"
+#include "epipe/base/median.h"
 #include "epipe/codec/frame_codec.h"
 #include "epipe/codec/span.h"
 
 namespace epipe::codec {
 namespace {
-
-double median(std::vector<double> v) {
-  const auto middle = v.begin() + static_cast<std::ptrdiff_t>(v.size() / 2);
-  std::nth_element(v.begin(), middle, v.end());
-  return *middle;
-}
 
 template <typename Work>
 double seconds_of(Work&& work) {

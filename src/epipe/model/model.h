@@ -25,4 +25,8 @@ std::vector<std::string> model_names();
 // only, never on timing. Throws std::invalid_argument when there are fewer layers than stages.
 std::vector<std::size_t> balanced_cuts(const Model& model, const layer::Tensors& sample, const layer::ForwardContext& at, int stages);
 
+// The same with the time that each layer takes here, forward and backward: medians of a few rounds with `sample`, a micro-batch. Depends on
+// the machine, so a run records what it chose. The model's weights and statistics stay as they are.
+std::vector<std::size_t> measured_cuts(const Model& model, const layer::Tensors& sample, const layer::ForwardContext& at, int stages);
+
 }  // namespace epipe::model

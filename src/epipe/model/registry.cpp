@@ -39,32 +39,4 @@ Model make_model(std::string_view name, const data::DataSpec& data, std::uint64_
   return model;
 }
 
-std::vector<std::size_t> balanced_cuts(const Model& model, const layer::Tensors& sample, const layer::ForwardContext& at, int stages) {
-  const std::size_t n = model.layers.size();
-  if (stages < 1 || static_cast<std::size_t>(stages) > n) {
-    throw std::invalid_argument(fmt::format("{} has {} layers and cannot be cut into {} stages", model.name, n, stages));
-  }
-  const torch::NoGradGuard no_grad;
-  std::vector<double> upto = {0};  // FLOPs of the first i layers
-  layer::Tensors x = sample;
-  for (const auto& layer : model.layers) {
-    const layer::Tensors y = layer->forward(x, at);
-    upto.push_back(upto.back() + layer->flops(x, y));
-    x = y;
-  }
-  // The layer border nearest to each even share, leaving at least one layer for every stage.
-  std::vector<std::size_t> cuts;
-  for (int j = 1; j < stages; ++j) {
-    const std::size_t first = (cuts.empty() ? 0 : cuts.back()) + 1;
-    const std::size_t last = n - static_cast<std::size_t>(stages - j);
-    const double share = upto.back() * j / stages;
-    std::size_t best = first;
-    for (std::size_t i = first; i <= last; ++i) {
-      if (std::abs(upto[i] - share) < std::abs(upto[best] - share)) best = i;
-    }
-    cuts.push_back(best);
-  }
-  return cuts;
-}
-
 }  // namespace epipe::model

@@ -41,9 +41,10 @@ class Ranks final : public Reach {
 std::unique_ptr<Reach> reach_ranks(Group& group) { return std::make_unique<Ranks>(group); }
 
 void follow_rank_zero(const TrainConfig& config, Group& group) {
-  const nlohmann::json own = to_json(Run(config, nullptr, nullptr).plan());
+  nlohmann::json own = to_json(Run(config, nullptr, nullptr).plan());
   FollowerConfig follower;
   follower.admit = [&](const nlohmann::json& plan, int worker) {
+    if (config.cuts.empty() && plan.contains("cuts")) own["cuts"] = plan["cuts"];  // rank 0 chose them
     const std::string different = differences(own, plan);
     if (!different.empty()) throw std::invalid_argument("rank 0 has another configuration: " + different);
     if (worker != group.rank()) throw std::invalid_argument(fmt::format("this is rank {}, not {}", group.rank(), worker));

@@ -42,6 +42,7 @@ std::string to_toml(const TrainConfig& c) {
   add_text("bpe", c.bpe);
   add("load-threads", c.load_threads);
   add_list("cuts", c.cuts);
+  add_text("balance", c.balance);
   add_list("place", c.place);
   add("chunks", c.chunks);
   add_text("schedule", c.schedule);

@@ -28,7 +28,8 @@ struct TrainConfig {
   std::string bpe;                 // folder of the tokenizer's files; empty: found near the data
   int load_threads = 4;            // that make batches ahead; they change no result
 
-  std::vector<std::string> cuts;  // layer indices or names; empty: balanced by FLOPs, one stage per entry of `place`
+  std::vector<std::string> cuts;  // layer indices or names; empty: balanced, one stage per entry of `place`
+  std::string balance = "flops";  // how, without cuts: by FLOPs, or by a measurement ("measured")
   std::vector<int> place = {0};
   int chunks = 1;
   std::string schedule = "gpipe";

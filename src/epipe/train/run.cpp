@@ -1,5 +1,6 @@
 #include "epipe/train/run.h"
 
+#include <ATen/Parallel.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -41,13 +42,18 @@ std::vector<std::size_t> choose_cuts(const TrainConfig& config, const model::Mod
   std::vector<std::size_t> cuts;
   for (const std::string& cut : config.cuts) cuts.push_back(resolve_cut(cut, model));
   if (!cuts.empty()) return cuts;
-  const std::int64_t first = 0;
-  const layer::Batch sample = data.batch({&first, 1});
+  const bool measured = config.balance == "measured";
+  std::vector<std::int64_t> ids(measured ? static_cast<std::size_t>(std::min(data.size(), config.batch / config.chunks)) : 1);
+  std::iota(ids.begin(), ids.end(), 0);
+  const layer::Batch sample = data.batch(ids);
   layer::ForwardContext at;
-  at.training = false;
+  at.training = measured;
   at.samples = sample.samples;
   at.side = sample.side;
-  return model::balanced_cuts(model, sample.inputs, at, static_cast<int>(config.place.size()));
+  const auto stages = static_cast<int>(config.place.size());
+  if (!measured) return model::balanced_cuts(model, sample.inputs, at, stages);
+  at::set_num_threads(config.threads);
+  return model::measured_cuts(model, sample.inputs, at, stages);
 }
 
 std::vector<pipeline::CutCodecs> choose_codecs(const TrainConfig& config, std::size_t cuts) {

@@ -1,0 +1,164 @@
+// epipe bench codec
+#include <ATen/Parallel.h>
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "epipe/base/clock.h"
+#include "epipe/base/median.h"
+#include "epipe/cli/bench/benches.h"
+#include "epipe/cli/bench/tensors.h"
+#include "epipe/cli/bench/torch_ops.h"
+#include "epipe/cli/command.h"
+#include "epipe/cli/measurement.h"
+#include "epipe/codec/frame_codec.h"
+
+namespace epipe::cli {
+namespace {
+
+struct Flags {
+  std::vector<std::string> codecs;
+  int threads = 1;
+  bool json = false;
+  bool quick = false;
+  double seconds = 1.0;
+};
+
+const std::vector<std::string>& every_codec() {
+  static const std::vector<std::string> codecs = {
+      "none",     "fp16",     "bf16",     "uniform:8", "uniform:4", "sort:6+2",   "sort:3+1",          "sort:12+4",          "fast:6+2",
+      "kmeans:4", "kmeans:8", "topk:0.1", "topk:0.01", "power:4",   "lowrank:12", "power:4>uniform:8", "topk:0.1>uniform:8",
+  };
+  return codecs;
+}
+
+// The reference's way on one thread, in the units of a Measurement. Three calls: one takes seconds.
+codec::Measurement measure_torch_ops(const torch::Tensor& x, const std::string& spec, double memcpy_MBps) {
+  const bool sort = spec.starts_with("sort");
+  TorchOpsEncoded encoded;
+  torch::Tensor decoded;
+  std::vector<double> encode;
+  std::vector<double> decode;
+  const torch::NoGradGuard no_grad;
+  for (int i = 0; i < 3; ++i) {
+    const Stopwatch encoding;
+    encoded = sort ? torch_ops_sort(x, 6, 2) : torch_ops_uniform(x, 8);
+    encode.push_back(encoding.seconds());
+    const Stopwatch decoding;
+    decoded = torch_ops_decode(encoded, sort ? 6 : 8, x.sizes());
+    decode.push_back(decoding.seconds());
+  }
+  codec::Measurement m;
+  m.values = static_cast<std::size_t>(x.numel());
+  m.wire_bytes = m.values + 8 * static_cast<std::size_t>(encoded.mins.numel());
+  m.bits_per_value = 8.0 * static_cast<double>(m.wire_bytes) / static_cast<double>(m.values);
+  m.rel_error = codec::relative_error(x, decoded);
+  const double megabytes = static_cast<double>(x.nbytes()) / 1e6;
+  m.encode_MBps = megabytes / median(encode);
+  m.decode_MBps = megabytes / median(decode);
+  m.memcpy_MBps = memcpy_MBps;
+  return m;
+}
+
+// Encodes with one thread and with `threads` in turn; the median of the paired ratios.
+double paired_speedup(const std::string& spec, const torch::Tensor& x, int threads) {
+  ThreadPool pool(threads);
+  const auto one = codec_from_flag(spec, {});
+  const auto many = codec_from_flag(spec, {&pool});
+  Bytes out;
+  const auto seconds = [&](codec::Codec& codec, ThreadPool* shared) {
+    out.clear();
+    const Stopwatch watch;
+    value_or_fail(codec::encode_frame(codec, x, {}, {}, shared, out));
+    return watch.seconds();
+  };
+  std::vector<double> ratios(21);
+  for (double& ratio : ratios) ratio = seconds(*one, nullptr) / seconds(*many, &pool);
+  return median(ratios);
+}
+
+class Report {
+ public:
+  explicit Report(const Flags& flags) : flags_(flags), show_progress_(isatty(STDERR_FILENO) != 0) {}
+
+  void add(const NamedTensor& tensor, const std::string& codec, const codec::Measurement& m) {
+    if (!flags_.json) {
+      table_.add(tensor.name, codec, m);
+      return;
+    }
+    auto line = to_json(codec, m);
+    line["tensor"] = tensor.name;
+    line["threads"] = flags_.threads;
+    line["encode_ratio"] = m.encode_MBps / m.memcpy_MBps;
+    line["decode_ratio"] = m.decode_MBps / m.memcpy_MBps;
+    fmt::print("{}\n", line.dump());
+    std::fflush(stdout);
+  }
+  void add_speedup(const NamedTensor& tensor, const std::string& codec, int threads, double speedup) {
+    if (flags_.json) {
+      const nlohmann::json line = {{"tensor", tensor.name}, {"codec", codec}, {"threads", threads}, {"speedup_over_one_thread", speedup}};
+      fmt::print("{}\n", line.dump());
+    } else {
+      notes_.push_back(
+          fmt::format("{} of {} with {} threads: {:.2f} times one thread (median of 21 pairs)", codec, tensor.name, threads, speedup));
+    }
+  }
+  void progress(const NamedTensor& tensor, const std::string& codec) const {
+    if (show_progress_) fmt::print(stderr, "\r\033[K{} {}", tensor.name, codec);
+  }
+  void finish() const {
+    if (show_progress_) fmt::print(stderr, "\r\033[K");
+    if (!flags_.json) table_.print();
+    for (const std::string& note : notes_) fmt::print("{}\n", note);
+  }
+
+ private:
+  const Flags& flags_;
+  bool show_progress_;
+  MeasurementTable table_;
+  std::vector<std::string> notes_;
+};
+
+std::vector<NamedTensor> bench_tensors(bool quick) {
+  if (quick) return {relu6_maps(8, 32, 56, 56), heavy_gradients(8, 32, 56, 56), gaussian_text(4, 128, 256)};
+  return {relu6_maps(32, 32, 112, 112), gaussian_text(8, 128, 768)};
+}
+
+void run_codec_bench(const Flags& flags) {
+  ThreadPool pool(flags.threads);
+  const codec::CodecOptions options{&pool};
+  const auto& specs = flags.codecs.empty() ? every_codec() : flags.codecs;
+  for (const auto& spec : specs) codec_from_flag(spec, options);  // complain before the work starts
+  at::set_num_threads(flags.threads);
+  const codec::MeasureOptions how{flags.quick ? 0.1 : flags.seconds};
+
+  Report report(flags);
+  for (const NamedTensor& tensor : bench_tensors(flags.quick)) {
+    for (const auto& spec : specs) {
+      report.progress(tensor, spec);
+      const auto m = value_or_fail(codec::measure(spec, tensor.x, options, how));
+      report.add(tensor, spec, m);
+      const bool has_baseline = (spec == "sort:6+2" || spec == "uniform:8") && flags.threads == 1 && !flags.quick;
+      if (has_baseline) report.add(tensor, "torch-ops " + spec, measure_torch_ops(tensor.x, spec, m.memcpy_MBps));
+      if (spec == "sort:6+2" && flags.threads == 1 && !flags.quick) report.add_speedup(tensor, spec, 2, paired_speedup(spec, tensor.x, 2));
+    }
+  }
+  report.finish();
+}
+
+}  // namespace
+
+void add_codec_bench(CLI::App& bench) {
+  auto flags = std::make_shared<Flags>();  // owned by the callback as well
+  auto* codec = bench.add_subcommand("codec", "Every codec on generated tensors, against memcpy and LibTorch operators");
+  codec->add_option("--codec", flags->codecs, "Only these codecs");
+  codec->add_option("--threads", flags->threads, "Threads that share the work")->check(CLI::Range(1, 1024))->capture_default_str();
+  codec->add_option("--seconds", flags->seconds, "Time spent on each row")->check(CLI::PositiveNumber)->capture_default_str();
+  codec->add_flag("--quick", flags->quick, "Small tensors and short rounds, no baselines");
+  codec->add_flag("--json", flags->json, "One JSON object per row");
+  codec->callback([flags] { run_codec_bench(*flags); });
+}
+
+}  // namespace epipe::cli

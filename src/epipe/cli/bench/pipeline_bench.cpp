@@ -1,0 +1,232 @@
+// epipe bench pipeline: what two workers gain, and what the runtime costs
+#include <ATen/Parallel.h>
+#include <fmt/format.h>
+#include <torch/csrc/autograd/autograd.h>
+
+#include <nlohmann/json.hpp>
+
+#include "epipe/base/clock.h"
+#include "epipe/base/median.h"
+#include "epipe/cli/bench/benches.h"
+#include "epipe/cli/command.h"
+#include "epipe/layer/random.h"
+#include "epipe/model/model.h"
+#include "epipe/pipeline/pipeline.h"
+#include "epipe/schedule/simulate.h"
+#include "epipe/train/loss.h"
+#include "epipe/train/optimizer.h"
+
+namespace epipe::cli {
+namespace {
+
+using layer::Batch;
+using pipeline::Pipeline;
+using pipeline::PipelineConfig;
+
+struct Flags {
+  int chunks = 8;
+  std::int64_t batch = 64;
+  int rounds = 20;
+  bool json = false;
+};
+
+// A model and the batch it is measured with.
+struct Subject {
+  std::string name;
+  data::DataSpec data;
+  Batch batch;
+};
+
+Subject make_subject(const std::string& model, std::int64_t size) {
+  Subject subject{model, {}, {}};
+  if (model == "transformer") {
+    subject.data = {data::DataSpec::Kind::kText, {64}, 4, 1000};
+    subject.batch.inputs = {torch::randint(1000, {size, 64}, torch::kInt64)};
+    subject.batch.side = {torch::ones({size, 64})};
+  } else {
+    subject.data = {data::DataSpec::Kind::kImages, {3, 32, 32}, 10, 0};
+    subject.batch.inputs = {torch::randn({size, 3, 32, 32})};
+  }
+  subject.batch.targets = torch::randint(subject.data.classes, {size}, torch::kInt64);
+  for (std::int64_t i = 0; i < size; ++i) subject.batch.samples.push_back(i);
+  return subject;
+}
+
+model::Model model_of(const Subject& subject) { return model::make_model(subject.name, subject.data, 1); }
+
+layer::ForwardContext context_of(const Batch& batch) {
+  layer::ForwardContext at;
+  at.samples = batch.samples;
+  at.side = batch.side;
+  return at;
+}
+
+std::vector<std::size_t> even_cut(const Subject& subject, int chunks) {
+  const auto model = model_of(subject);
+  Batch part;
+  const std::int64_t size = subject.batch.size() / chunks;
+  for (const auto& x : subject.batch.inputs) part.inputs.push_back(x.narrow(0, 0, size));
+  for (const auto& x : subject.batch.side) part.side.push_back(x.narrow(0, 0, size));
+  part.samples.assign(subject.batch.samples.begin(), subject.batch.samples.begin() + size);
+  return model::measured_cuts(model, part.inputs, context_of(part), 2);
+}
+
+// Steps of one pipeline, timed one by one.
+class Steps {
+ public:
+  Steps(const Subject& subject, const PipelineConfig& config)
+      : batch_(subject.batch), model_(model_of(subject)), pipeline_(model_.layers, config, train::make_loss(subject.data)) {}
+
+  double time_one() {
+    const Stopwatch watch;
+    last_ = pipeline_.train_step(batch_, {0, step_++});
+    pipeline_.commit_batch();
+    return watch.seconds();
+  }
+  const pipeline::StepResult& last() const { return last_; }
+
+ private:
+  Batch batch_;
+  model::Model model_;
+  Pipeline pipeline_;
+  pipeline::StepResult last_;
+  std::uint64_t step_ = 0;
+};
+
+struct SpeedUp {
+  std::vector<std::size_t> cuts;
+  double one_ms = 0;  // per step, one worker
+  double two_ms = 0;
+  double speed_up = 0;
+  double bound = 0;  // of the speed-up, by the simulator from measured action times
+};
+
+// The times of a stage's actions, from the same stages on one worker, which nobody else disturbs.
+schedule::Costs measured_costs(const Subject& subject, PipelineConfig config, int rounds) {
+  schedule::Costs costs = schedule::equal_costs(2, 0, 0);
+  config.placement = {{0, 0}};
+  Tracer tracer(100'000);
+  config.tracer = &tracer;
+  Steps steps(subject, config);
+  for (int round = 0; round < rounds; ++round) steps.time_one();
+  std::array<std::array<std::vector<double>, 2>, 2> seconds;  // by kind and stage
+  for (const auto& event : tracer.events()) {
+    const bool backward = event.category == "backward";
+    if (!backward && event.category != "forward") continue;
+    const auto stage = static_cast<std::size_t>(event.name.back() - '0');  // "F 3 1"
+    seconds[backward ? 1 : 0].at(stage).push_back(event.end - event.begin);
+  }
+  for (std::size_t j = 0; j < 2; ++j) {
+    costs.forward[j] = median(seconds[0][j]);
+    costs.backward[j] = median(seconds[1][j]);
+  }
+  return costs;
+}
+
+SpeedUp measure_speed_up(const Subject& subject, const Flags& flags, schedule::Policy policy) {
+  SpeedUp result;
+  result.cuts = even_cut(subject, flags.chunks);
+  PipelineConfig one;
+  one.chunks = flags.chunks;
+  PipelineConfig two = one;
+  two.cuts = result.cuts;
+  two.policy = policy;
+  const auto costs = measured_costs(subject, two, 3);
+  const auto schedule = schedule::generate(policy, {{0, 1}}, flags.chunks);
+  const auto timeline = schedule::simulate(schedule.value(), costs);
+  result.bound = schedule::serial_time(flags.chunks, costs) / timeline.value().makespan;
+
+  Steps alone(subject, one);
+  Steps together(subject, two);
+  std::vector<double> alone_seconds;
+  std::vector<double> together_seconds;
+  for (int round = 0; round < flags.rounds + 2; ++round) {  // in turn: the machine is the same for both
+    const double a = alone.time_one();
+    const double b = together.time_one();
+    if (round < 2) continue;  // warm up
+    alone_seconds.push_back(a);
+    together_seconds.push_back(b);
+  }
+  result.one_ms = 1e3 * median(alone_seconds);
+  result.two_ms = 1e3 * median(together_seconds);
+  result.speed_up = result.one_ms / result.two_ms;
+  return result;
+}
+
+// The same step as a plain LibTorch loop: forward through all layers, loss, backward.
+double time_plain_step(const Batch& batch, const model::Model& model, const pipeline::Loss& loss) {
+  const Stopwatch watch;
+  for (const auto& layer : model.layers) {
+    for (auto& parameter : layer->parameters()) parameter.mutable_grad() = torch::Tensor();
+  }
+  layer::Tensors x = batch.inputs;
+  const auto at = context_of(batch);
+  for (const auto& layer : model.layers) x = layer->forward(x, at);
+  const auto result = loss(x, batch.targets);
+  (result.sum / static_cast<double>(batch.size())).backward();
+  volatile double value = result.sum.item<double>();
+  (void)value;
+  for (const auto& layer : model.layers) layer->commit_batch();
+  return watch.seconds();
+}
+
+// What one stage and one chunk take beyond the plain loop, as a part of it: the median of the paired ratios, less 1.
+double measure_overhead(const Subject& subject, const Flags& flags) {
+  Steps steps(subject, {});
+  const auto model = model_of(subject);
+  const auto loss = train::make_loss(subject.data);
+  std::vector<double> ratios;
+  for (int round = 0; round < 2 * flags.rounds + 2; ++round) {
+    const double plain = time_plain_step(subject.batch, model, loss);
+    const double ours = steps.time_one();
+    if (round >= 2) ratios.push_back(ours / plain);
+  }
+  return median(ratios) - 1;
+}
+
+void report(const Subject& subject, const std::string& policy, const SpeedUp& s, bool json) {
+  const double of_bound = s.speed_up / s.bound;
+  if (json) {
+    const nlohmann::json line = {{"model", subject.name},      {"schedule", policy},     {"cuts", s.cuts},   {"one_worker_ms", s.one_ms},
+                                 {"two_workers_ms", s.two_ms}, {"speed_up", s.speed_up}, {"bound", s.bound}, {"of_bound", of_bound}};
+    fmt::print("{}\n", line.dump());
+  } else {
+    fmt::print("{:<12} {:<6} one worker {:7.2f} ms, two {:7.2f} ms: speed-up {:.2f}, bound {:.2f}, {:.2f} of it\n", subject.name, policy,
+               s.one_ms, s.two_ms, s.speed_up, s.bound, of_bound);
+  }
+  std::fflush(stdout);
+}
+
+void report_overhead(const Subject& subject, double overhead, bool json) {
+  if (json) {
+    fmt::print("{}\n", nlohmann::json{{"model", subject.name}, {"overhead_of_plain_loop", overhead}}.dump());
+  } else {
+    fmt::print("{:<12} one stage, one chunk: {:+.2f} % against a plain LibTorch loop\n", subject.name, 100 * overhead);
+  }
+  std::fflush(stdout);
+}
+
+void run(const Flags& flags) {
+  at::set_num_threads(1);
+  for (const std::string name : {"cnn", "transformer"}) {
+    const Subject subject = make_subject(name, flags.batch);
+    report_overhead(subject, measure_overhead(subject, flags), flags.json);
+    for (const std::string policy : {"gpipe", "1f1b"}) {
+      report(subject, policy, measure_speed_up(subject, flags, schedule::parse_policy(policy).value()), flags.json);
+    }
+  }
+}
+
+}  // namespace
+
+void add_pipeline_bench(CLI::App& bench) {
+  auto flags = std::make_shared<Flags>();  // owned by the callback as well
+  auto* command = bench.add_subcommand("pipeline", "Two workers of one thread against one, and the runtime against a plain LibTorch loop");
+  command->add_option("--chunks", flags->chunks, "Micro-batches per batch")->check(CLI::Range(1, 4096))->capture_default_str();
+  command->add_option("--batch", flags->batch, "Samples per batch")->check(CLI::PositiveNumber)->capture_default_str();
+  command->add_option("--rounds", flags->rounds, "Steps of each kind")->check(CLI::PositiveNumber)->capture_default_str();
+  command->add_flag("--json", flags->json, "One JSON object per row");
+  command->callback([flags] { run(*flags); });
+}
+
+}  // namespace epipe::cli
