@@ -65,12 +65,12 @@ class CifarImages final : public ImageSource {
 // The folder itself or the official archive's folder in it.
 std::string find_folder(const std::string& folder, const Layout& layout) {
   std::vector<std::string> missing;
-  for (const std::string& at : {folder, folder + "/" + layout.subfolder}) {
+  for (const std::string& at : {folder, path_in(folder, layout.subfolder)}) {
     missing.clear();
     for (const std::string& file : layout.train) {
-      if (!exists(at + "/" + file)) missing.push_back(file);
+      if (!exists(path_in(at, file))) missing.push_back(file);
     }
-    if (!exists(at + "/" + layout.validation)) missing.push_back(layout.validation);
+    if (!exists(path_in(at, layout.validation))) missing.push_back(layout.validation);
     if (missing.empty()) return at;
     if (missing.size() <= layout.train.size()) break;  // some of them are here: say which are not
   }
@@ -81,7 +81,7 @@ std::string find_folder(const std::string& folder, const Layout& layout) {
 std::unique_ptr<ImageSource> read_split(const std::string& folder, const std::vector<std::string>& files, const Layout& layout) {
   CifarRecords records;
   for (const std::string& file : files) {
-    const std::string path = folder + "/" + file;
+    const std::string path = path_in(folder, file);
     const auto bytes = value_or_throw(read_file(path, kMaxFileBytes));
     if (const auto added = append_cifar(bytes, layout.label_bytes, layout.classes, records); !added) {
       throw std::runtime_error(fmt::format("{}: {}", path, added.error().message));

@@ -84,7 +84,7 @@ bool is_image(std::string name) {
 std::vector<std::string> class_folders(const std::string& folder) {
   std::vector<std::string> names;
   for (const std::string& name : list_folder(folder)) {
-    if (!name.starts_with('.') && exists(folder + "/" + name + "/.")) names.push_back(name);
+    if (!name.starts_with('.') && exists(path_in(folder, name) + "/.")) names.push_back(name);
   }
   return names;
 }
@@ -95,10 +95,10 @@ std::vector<Item> list_images(const std::string& folder, const Labels& labels) {
     const auto known = labels.find(name);
     if (known == labels.end())
       throw std::runtime_error(fmt::format("{}/{}: there is no such class among the training images", folder, name));
-    std::vector<std::string> files = list_folder(folder + "/" + name);
+    std::vector<std::string> files = list_folder(path_in(folder, name));
     std::sort(files.begin(), files.end());
     for (const std::string& file : files) {
-      if (is_image(file)) items.push_back({folder + "/" + name + "/" + file, known->second});
+      if (is_image(file)) items.push_back({fmt::format("{}/{}/{}", folder, name, file), known->second});
     }
   }
   return items;
@@ -108,7 +108,7 @@ std::vector<Item> list_images(const std::string& folder, const Labels& labels) {
 
 Splits open_food101(const std::string& folder, const DataConfig& config) {
   for (const char* const needed : {"meta/classes.txt", "meta/train.txt", "meta/test.txt", "images"}) {
-    if (!exists(folder + "/" + needed)) {
+    if (!exists(path_in(folder, needed))) {
       throw std::runtime_error(
           fmt::format("Food-101 is not complete in {0}: {1} missing; unpack "
                       "https://data.vision.ee.ethz.ch/cvl/food-101.tar.gz and name its folder, which holds images/ and meta/",
@@ -121,7 +121,7 @@ Splits open_food101(const std::string& folder, const DataConfig& config) {
 
 Splits open_image_folders(const std::string& folder, const DataConfig& config) {
   for (const char* const split : {"train", "val"}) {
-    if (class_folders(folder + "/" + split).empty()) {
+    if (class_folders(path_in(folder, split)).empty()) {
       throw std::runtime_error(
           fmt::format("no class folders in {0}/{1}; images:DIR expects DIR/train/CLASS/*.jpeg and DIR/val/CLASS/*.jpeg", folder, split));
     }

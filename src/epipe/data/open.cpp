@@ -76,6 +76,8 @@ Splits open_data(const DataConfig& config, DataSpec::Kind synthetic_kind, std::u
   return make_synthetic(synthetic_kind, seed);
 }
 
+std::string path_in(std::string_view folder, std::string_view name) { return fmt::format("{}/{}", folder, name); }
+
 bool exists(const std::string& path) { return ::access(path.c_str(), F_OK) == 0; }
 
 }  // namespace epipe::data

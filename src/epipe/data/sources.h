@@ -2,6 +2,7 @@
 
 #include <stdexcept>
 #include <string>
+#include <string_view>
 
 #include "epipe/base/result.h"
 #include "epipe/data/dataset.h"
@@ -19,6 +20,8 @@ Splits open_npy(const std::string& folder, const DataConfig& config);
 Splits open_glue(const std::string& task, const std::string& folder, const DataConfig& config);
 
 bool exists(const std::string& path);
+// "folder/name"
+std::string path_in(std::string_view folder, std::string_view name);
 // The value, or std::runtime_error with the error's message.
 template <typename T>
 T value_or_throw(Result<T> result) {

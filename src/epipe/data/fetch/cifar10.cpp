@@ -67,7 +67,7 @@ class Files {
  private:
   std::string path_of(const std::string& name) const {
     for (const std::string& folder : folders_) {
-      if (exists(folder + "/" + name)) return folder + "/" + name;
+      if (std::string path = path_in(folder, name); exists(path)) return path;
     }
     return "";
   }
@@ -113,7 +113,7 @@ Bytes from_sprite(const Files& files, std::size_t index) {
 
 bool complete(const std::string& folder) {
   for (const File& file : official_files()) {
-    const auto bytes = read_file(folder + "/" + file.name + ".bin", kMaxBytes);
+    const auto bytes = read_file(path_in(folder, file.name + ".bin"), kMaxBytes);
     if (!bytes || md5(bytes.value()) != file.md5) return false;
   }
   return true;
@@ -132,7 +132,7 @@ class Fetch {
   Fetch& operator=(const Fetch&) = delete;
 
   std::string download_archive() {
-    const std::string archive = work_ + "/archive.tgz";
+    std::string archive = work_ + "/archive.tgz";
     std::string reasons;
     for (const char* const address : kAddresses) {
       say_(fmt::format("fetching {}", address));
@@ -163,7 +163,8 @@ class Fetch {
 
   void publish() {
     require(write_file(folder_ + "/batches.meta.txt", {std::as_bytes(std::span(kNames))}));
-    for (const File& file : official_files()) require(rename_path(work_ + "/" + file.name + ".bin", folder_ + "/" + file.name + ".bin"));
+    for (const File& file : official_files())
+      require(rename_path(path_in(work_, file.name + ".bin"), path_in(folder_, file.name + ".bin")));
   }
 
  private:

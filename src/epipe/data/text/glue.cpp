@@ -65,10 +65,10 @@ std::optional<float> target_of(std::string_view text, const GlueTask& task) {
 std::string find_folder(const std::string& given, const GlueTask& task) {
   std::vector<std::string> candidates = {given};
   for (const std::string& name : list_folder(given)) {
-    if (plain(name) == plain(task.folder)) candidates.push_back(given + "/" + name);
+    if (plain(name) == plain(task.folder)) candidates.push_back(path_in(given, name));
   }
   for (const std::string& folder : candidates) {
-    if (exists(folder + "/train.tsv") && exists(folder + "/" + task.validation)) return folder;
+    if (exists(path_in(folder, "train.tsv")) && exists(path_in(folder, task.validation))) return folder;
   }
   throw std::runtime_error(fmt::format(
       "no GLUE task {0} in {1}: expected {1}/{2}/train.tsv and {3}; download it from https://gluebenchmark.com/tasks and unpack it there",
@@ -137,7 +137,7 @@ Splits open_glue(const std::string& name, const std::string& given, const DataCo
   DataSpec spec{DataSpec::Kind::kText, {length}, 1, bpe.vocabulary(), task.regression(), task.metrics};
   if (!task.regression()) spec.classes = static_cast<std::int64_t>(task.labels.size());
   const auto open = [&](const std::string& file) {
-    return make_text_dataset(read_split(folder + "/" + file, task, bpe, static_cast<std::size_t>(length)), spec, bpe.pad());
+    return make_text_dataset(read_split(path_in(folder, file), task, bpe, static_cast<std::size_t>(length)), spec, bpe.pad());
   };
   return {open("train.tsv"), open(task.validation)};
 }
