@@ -1,5 +1,7 @@
 #include "epipe/layer/random.h"
 
+#include <ATen/Parallel.h>
+
 #include <cmath>
 #include <numbers>
 
@@ -13,6 +15,7 @@ std::uint64_t scramble(std::uint64_t z) {
   return z ^ (z >> 31);
 }
 
+constexpr std::int64_t kGrain = 1 << 15;  // values per thread at least
 constexpr std::uint64_t kGolden = 0x9e3779b97f4a7c15ULL;
 
 // Number `index` of the sequence of a key, in [0, 1) with 24 bits: exact in float32.
@@ -44,11 +47,18 @@ torch::Tensor dropout_mask(torch::IntArrayRef shape, double p, const ForwardCont
   return mask;
 }
 
+torch::Tensor dropout(const torch::Tensor& x, double p, const ForwardContext& at, std::string_view name) {
+  if (!at.training || p == 0) return x;
+  return x * dropout_mask(x.sizes(), p, at, name).to(x.device(), x.scalar_type());
+}
+
 void fill_uniform(torch::Tensor& x, double bound, std::uint64_t key) {
   const torch::NoGradGuard no_grad;
   auto values = torch::empty(x.sizes());
   float* out = values.data_ptr<float>();
-  for (std::int64_t i = 0; i < x.numel(); ++i) out[i] = static_cast<float>(bound) * (2 * unit(key, static_cast<std::uint64_t>(i)) - 1);
+  at::parallel_for(0, x.numel(), kGrain, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t i = begin; i < end; ++i) out[i] = static_cast<float>(bound) * (2 * unit(key, static_cast<std::uint64_t>(i)) - 1);
+  });
   x.copy_(values);
 }
 
@@ -56,12 +66,14 @@ void fill_normal(torch::Tensor& x, double deviation, std::uint64_t key) {
   const torch::NoGradGuard no_grad;
   auto values = torch::empty(x.sizes());
   float* out = values.data_ptr<float>();
-  for (std::int64_t i = 0; i < x.numel(); ++i) {
-    // Box and Muller; 1 - u keeps the logarithm finite.
-    const double u = 1 - static_cast<double>(unit(key, 2 * static_cast<std::uint64_t>(i)));
-    const double v = static_cast<double>(unit(key, 2 * static_cast<std::uint64_t>(i) + 1));
-    out[i] = static_cast<float>(deviation * std::sqrt(-2 * std::log(u)) * std::cos(2 * std::numbers::pi * v));
-  }
+  at::parallel_for(0, x.numel(), kGrain, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t i = begin; i < end; ++i) {
+      // Box and Muller; 1 - u keeps the logarithm finite.
+      const double u = 1 - static_cast<double>(unit(key, 2 * static_cast<std::uint64_t>(i)));
+      const double v = static_cast<double>(unit(key, 2 * static_cast<std::uint64_t>(i) + 1));
+      out[i] = static_cast<float>(deviation * std::sqrt(-2 * std::log(u)) * std::cos(2 * std::numbers::pi * v));
+    }
+  });
   x.copy_(values);
 }
 

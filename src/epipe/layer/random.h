@@ -19,6 +19,9 @@ std::uint64_t mix(std::uint64_t key, std::uint64_t number);
 // (seed, epoch, step, id of s, name, e) only.
 torch::Tensor dropout_mask(torch::IntArrayRef shape, double p, const ForwardContext& at, std::string_view name);
 
+// x with elements dropped and the rest scaled, while training; x itself otherwise.
+torch::Tensor dropout(const torch::Tensor& x, double p, const ForwardContext& at, std::string_view name);
+
 // Uniform values in [-bound, bound), by the key.
 void fill_uniform(torch::Tensor& x, double bound, std::uint64_t key);
 // Normal values of mean 0, by the key.
