@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <array>
 #include <cctype>
 #include <charconv>
 #include <optional>
@@ -50,21 +51,38 @@ std::optional<std::vector<std::int64_t>> parse_shape(std::string_view text) {
   }
 }
 
+struct Type {
+  std::string_view name;
+  torch::ScalarType type;
+};
+constexpr std::array kTypes = {
+    Type{"<f4", torch::kFloat}, Type{"<f8", torch::kDouble}, Type{"|u1", torch::kByte}, Type{"|i1", torch::kChar},
+    Type{"<i2", torch::kShort}, Type{"<i4", torch::kInt},    Type{"<i8", torch::kLong}, Type{"|b1", torch::kBool},
+};
+
 struct Layout {
+  torch::ScalarType type = torch::kFloat;
   std::vector<std::int64_t> shape;
   bool fortran_order = false;
 };
 
-Result<Layout> parse_dict(std::string_view dict) {
+Result<torch::ScalarType> parse_type(std::string_view name, bool any_type) {
+  const auto* const found = std::find_if(kTypes.begin(), kTypes.end(), [&](const Type& type) { return type.name == name; });
+  if (found != kTypes.end() && (any_type || found->type == torch::kFloat)) return found->type;
+  if (!any_type) return bad(fmt::format("expected float32 values (<f4), got {}; convert with x.astype('float32')", name));
+  return bad(fmt::format("expected float32, float64, bool or little-endian integers, got {}; convert with x.astype(...)", name));
+}
+
+Result<Layout> parse_dict(std::string_view dict, bool any_type) {
   const auto descr = field(dict, "descr");
   const auto order = field(dict, "fortran_order");
   const auto shape_text = field(dict, "shape");
   if (!descr || !order || !shape_text) return bad("expected descr, fortran_order and shape in the .npy header");
-  const std::string_view dtype = descr->substr(1, descr->find_first_of("'\"", 1) - 1);
-  if (dtype != "<f4") return bad(fmt::format("expected float32 values (<f4), got {}; convert with x.astype('float32')", dtype));
+  const auto type = parse_type(descr->substr(1, descr->find_first_of("'\"", 1) - 1), any_type);
+  if (!type) return type.error();
   auto shape = parse_shape(*shape_text);
   if (!shape) return bad("the shape in the .npy header is not a tuple of sizes");
-  return Layout{std::move(*shape), order->starts_with("True")};
+  return Layout{type.value(), std::move(*shape), order->starts_with("True")};
 }
 
 std::optional<std::uint64_t> value_count(const std::vector<std::int64_t>& shape) {
@@ -81,17 +99,15 @@ std::optional<std::uint64_t> value_count(const std::vector<std::int64_t>& shape)
 torch::Tensor copy_values(ByteView values, const Layout& layout) {
   std::vector<std::int64_t> stored = layout.shape;
   if (layout.fortran_order) std::reverse(stored.begin(), stored.end());
-  auto x = torch::empty(stored);
-  if (!values.empty()) std::memcpy(x.data_ptr<float>(), values.data(), values.size());
+  auto x = torch::empty(stored, layout.type);
+  if (!values.empty()) std::memcpy(x.data_ptr(), values.data(), values.size());
   if (!layout.fortran_order) return x;
   std::vector<std::int64_t> reversed(stored.size());
   for (std::size_t i = 0; i < reversed.size(); ++i) reversed[i] = static_cast<std::int64_t>(reversed.size() - 1 - i);
   return x.permute(reversed).contiguous();
 }
 
-}  // namespace
-
-Result<torch::Tensor> parse_npy(ByteView bytes) {
+Result<torch::Tensor> parse(ByteView bytes, bool any_type) {
   ByteReader reader(bytes);
   const auto magic = reader.take_bytes(kMagic.size());
   if (!magic || std::memcmp(magic->data(), kMagic.data(), kMagic.size()) != 0)
@@ -103,10 +119,10 @@ Result<torch::Tensor> parse_npy(ByteView bytes) {
       *major == 1 ? std::optional<std::uint64_t>(reader.take<std::uint16_t>()) : std::optional<std::uint64_t>(reader.take<std::uint32_t>());
   const auto header = header_bytes ? reader.take_bytes(*header_bytes) : std::nullopt;
   if (!header) return bad("the .npy header is cut off");
-  const auto layout = parse_dict({reinterpret_cast<const char*>(header->data()), header->size()});
+  const auto layout = parse_dict({reinterpret_cast<const char*>(header->data()), header->size()}, any_type);
   if (!layout) return layout.error();
   const auto count = value_count(layout.value().shape);
-  const auto needed = count ? checked_mul(*count, sizeof(float)) : std::nullopt;
+  const auto needed = count ? checked_mul(*count, c10::elementSize(layout.value().type)) : std::nullopt;
   if (!needed || *needed != reader.rest().size()) {
     return bad(fmt::format("shape ({}) does not fit the {} bytes of values in the file", fmt::join(layout.value().shape, ", "),
                            reader.rest().size()));
@@ -114,13 +130,20 @@ Result<torch::Tensor> parse_npy(ByteView bytes) {
   return copy_values(reader.rest(), layout.value());
 }
 
-Result<torch::Tensor> read_npy(const std::string& path) {
+Result<torch::Tensor> read(const std::string& path, bool any_type) {
   const auto bytes = read_file(path, kMaxFileBytes);
   if (!bytes) return bytes.error();
-  auto x = parse_npy(bytes.value());
+  auto x = parse(bytes.value(), any_type);
   if (!x) return Error{x.error().code, fmt::format("{}: {}", path, x.error().message)};
   return x;
 }
+
+}  // namespace
+
+Result<torch::Tensor> parse_npy(ByteView bytes) { return parse(bytes, false); }
+Result<torch::Tensor> parse_npy_any(ByteView bytes) { return parse(bytes, true); }
+Result<torch::Tensor> read_npy(const std::string& path) { return read(path, false); }
+Result<torch::Tensor> read_npy_any(const std::string& path) { return read(path, true); }
 
 Result<void> write_npy(const std::string& path, const torch::Tensor& x) {
   const auto dense = x.contiguous();
