@@ -19,6 +19,7 @@ int run(int argc, char** argv) {
   });
   add_train_command(app);
   add_eval_command(app);
+  add_forward_command(app);
   add_codec_command(app);
   add_bench_command(app);
   add_info_command(app);

@@ -1,5 +1,6 @@
 // epipe train, epipe eval
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -8,6 +9,7 @@
 #include "epipe/base/clock.h"
 #include "epipe/base/file.h"
 #include "epipe/cli/command.h"
+#include "epipe/model/model.h"
 #include "epipe/report/page.h"
 #include "epipe/train/trainer.h"
 
@@ -31,6 +33,7 @@ class Console final : public train::Observer {
                                          p.epoch, p.step, p.total_steps, p.loss, p.accuracy, p.samples_per_s, p.cut_MBps);
     fmt::print(stderr, "{}{}{}", terminal_ ? "\r\033[K" : "", line, terminal_ ? "" : "\n");
   }
+  void on_note(const std::string& note) override { fmt::print(stderr, "note: {}\n", note); }
   void on_epoch(const train::EpochResult& e) override {
     if (terminal_) fmt::print(stderr, "\r\033[K");
     fmt::print("epoch {}: loss {:.4f}, accuracy {:.4f}, validation loss {:.4f}, accuracy {:.4f}, {:.1f} s\n", e.epoch, e.loss, e.accuracy,
@@ -123,7 +126,7 @@ void run_eval(const Flags& flags) {
 // What training and evaluation have in common: the model, the data, the stages.
 void add_stage_flags(CLI::App& command, Flags& flags) {
   TrainConfig& c = flags.config;
-  command.add_option("--model", c.model, "mlp, cnn or transformer")->capture_default_str();
+  command.add_option("--model", c.model, fmt::format("{}", fmt::join(model::model_names(), ", ")))->capture_default_str();
   command.add_option("--data", c.data, "synthetic")->capture_default_str();
   command.add_option("--cuts", c.cuts, "Layers (index or name) at which a stage begins, e.g. 1,3; balanced by FLOPs when left out")
       ->delimiter(',');
@@ -131,7 +134,8 @@ void add_stage_flags(CLI::App& command, Flags& flags) {
       ->delimiter(',')
       ->capture_default_str();
   command.add_option("--chunks", c.chunks, "Micro-batches per batch")->check(CLI::Range(1, 4096))->capture_default_str();
-  command.add_option("--codec", c.codec, "Codec of every cut, e.g. sort:6+2")->capture_default_str();
+  command.add_option("--codec", c.codec, "Codec of every cut, e.g. sort:6+2, or a learned one, e.g. conv:20x3>uniform:8")
+      ->capture_default_str();
   command.add_option("--codec-forward", c.codec_forward, "Codec of activations, instead of --codec");
   command.add_option("--codec-backward", c.codec_backward, "Codec of gradients, instead of --codec");
   command.add_option("--codec-at", flags.codec_at, "CUT:DIRECTION=CODEC for one cut and direction, e.g. 1:backward=topk:0.1");
@@ -183,6 +187,7 @@ void add_train_command(CLI::App& app) {
   auto flags = std::make_shared<Flags>();  // owned by the callback as well
   auto* command = app.add_subcommand("train", "Train a model cut into stages");
   add_stage_flags(*command, *flags);
+  command->add_option("--weights", flags->config.weights, "Start from this file: safetensors or a state dict by torch.save");
   add_training_flags(*command, *flags);
   command->fallthrough();  // --config is the program's
   command->callback([flags] { run_train(*flags); });
@@ -192,7 +197,7 @@ void add_eval_command(CLI::App& app) {
   auto flags = std::make_shared<Flags>();  // owned by the callback as well
   auto* command = app.add_subcommand("eval", "Loss and accuracy of saved weights on the validation data");
   add_stage_flags(*command, *flags);
-  command->add_option("--weights", flags->weights, "A model.safetensors")->required();
+  command->add_option("--weights", flags->weights, "A model.safetensors, or a state dict by torch.save")->required();
   command->callback([flags] { run_eval(*flags); });
 }
 

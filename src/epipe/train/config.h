@@ -21,6 +21,7 @@ CodecAt parse_codec_at(const std::string& text);
 // Everything a run is made of, as the flags of `epipe train` name it.
 struct TrainConfig {
   std::string model = "cnn";
+  std::string weights;  // a file the model starts from; empty: first values by the seed
   std::string data = "synthetic";
 
   std::vector<std::string> cuts;  // layer indices or names; empty: balanced by FLOPs, one stage per entry of `place`

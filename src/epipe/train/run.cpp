@@ -4,11 +4,12 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <charconv>
 #include <cmath>
 #include <stdexcept>
 
+#include "epipe/model/costs.h"
 #include "epipe/model/named_tensors.h"
+#include "epipe/train/learned_codecs.h"
 
 namespace epipe::train {
 namespace {
@@ -19,26 +20,13 @@ using pipeline::StepResult;
 
 data::Splits open_data(const TrainConfig& config) {
   if (config.data != "synthetic") throw std::invalid_argument(fmt::format("unknown data \"{}\"; known is synthetic", config.data));
-  const bool text = config.model == "transformer";
+  const bool text = model::takes_text(config.model);
   return data::make_synthetic(text ? data::DataSpec::Kind::kText : data::DataSpec::Kind::kImages, config.seed);
-}
-
-// A cut by the index or the name of the layer that begins the next stage.
-std::size_t resolve_cut(const std::string& text, const model::Model& model) {
-  for (std::size_t i = 0; i < model.layers.size(); ++i) {
-    if (model.layers[i]->name() == text) return i;
-  }
-  std::size_t index = 0;
-  const auto [stop, status] = std::from_chars(text.data(), text.data() + text.size(), index);
-  if (status == std::errc() && stop == text.data() + text.size()) return index;
-  std::vector<std::string> names;
-  for (const auto& layer : model.layers) names.push_back(layer->name());
-  throw std::invalid_argument(fmt::format("cut \"{}\" is neither a layer index nor one of {}", text, fmt::join(names, ", ")));
 }
 
 std::vector<std::size_t> choose_cuts(const TrainConfig& config, const model::Model& model, const data::Dataset& data) {
   std::vector<std::size_t> cuts;
-  for (const std::string& cut : config.cuts) cuts.push_back(resolve_cut(cut, model));
+  for (const std::string& cut : config.cuts) cuts.push_back(model::resolve_cut(cut, model));
   if (!cuts.empty()) return cuts;
   const std::int64_t first = 0;
   const layer::Batch sample = data.batch({&first, 1});
@@ -84,7 +72,7 @@ template <typename Work>
 void for_parameters(const std::vector<Stage*>& stages, const Work& work) {
   for (const Stage* stage : stages) {
     for (const auto& layer : stage->layers()) {
-      for (const auto& item : layer->named_parameters()) work(layer->name() + "." + item.key(), item.value());
+      for (const auto& item : layer->named_parameters()) work(layer->full_name(item.key()), item.value());
     }
   }
 }
@@ -96,10 +84,12 @@ Run::Run(const TrainConfig& config, Tracer* tracer)
   if (config_.batch < config_.chunks) {
     throw std::invalid_argument(fmt::format("a batch of {} cannot be split into {} chunks", config_.batch, config_.chunks));
   }
-  const auto p = pipeline_config(tracer);
+  auto p = pipeline_config(tracer);
   fingerprint_ = fingerprint(config_, p);
   for (const auto& codec : p.codecs) codec_names_.push_back({codec.forward, codec.backward});
   for (const std::size_t cut : p.cuts) cut_names_.push_back(cut < model_.layers.size() ? model_.layers[cut]->name() : "");
+  const std::int64_t first = 0;
+  insert_learned_codecs(model_, p, data_.train->batch({&first, 1}));
   pipeline_ = std::make_unique<Pipeline>(model_.layers, p, cross_entropy);
   make_optimizers();
   lr_.kind = parse_lr_schedule(config_.lr_schedule);
@@ -187,17 +177,18 @@ EpochResult Run::validate(std::uint64_t epoch, std::uint64_t step) {
   return result;
 }
 
-NamedTensors Run::weights() const {
-  NamedTensors all;
-  for (const auto& layer : model_.layers) {
-    for (const auto& item : layer->named_parameters()) all[layer->name() + "." + item.key()] = item.value().detach();
-    for (const auto& item : layer->named_buffers()) all[layer->name() + "." + item.key()] = item.value();
-  }
-  return all;
-}
+NamedTensors Run::weights() const { return model::tensors_of(model_); }
 
 void Run::load_weights(const NamedTensors& from) {
   if (const auto loaded = model::load_into(from, weights()); !loaded) throw std::runtime_error(loaded.error().message);
+}
+
+std::vector<std::string> Run::load_file(const std::string& path, model::NewParts new_parts) {
+  auto file = model::read_weights(path);
+  if (!file) throw std::runtime_error(file.error().message);
+  auto notes = model::load_weights(model_, std::move(file).value(), new_parts);
+  if (!notes) throw std::runtime_error(fmt::format("{}: {}", path, notes.error().message));
+  return std::move(notes).value();
 }
 
 Checkpoint Run::checkpoint(std::uint64_t steps_done) const {

@@ -6,6 +6,7 @@
 
 #include "epipe/data/loader.h"
 #include "epipe/model/model.h"
+#include "epipe/model/weights.h"
 #include "epipe/pipeline/pipeline.h"
 #include "epipe/train/checkpoint.h"
 #include "epipe/train/config.h"
@@ -33,10 +34,13 @@ class Run {
   // Parameters and buffers by full name; they are the model's own tensors.
   NamedTensors weights() const;
   void load_weights(const NamedTensors& from);
+  // A weights file (see model/weights.h); returns what its user should know.
+  std::vector<std::string> load_file(const std::string& path, model::NewParts new_parts);
   Checkpoint checkpoint(std::uint64_t steps_done) const;
   void restore(const Checkpoint& checkpoint);
 
   const data::Dataset& training_data() const { return *data_.train; }
+  const std::vector<std::string>& notes() const { return model_.notes; }
   const std::vector<CutNames>& codec_names() const { return codec_names_; }
   const std::vector<std::string>& cut_names() const { return cut_names_; }  // of the layers that begin a stage
   int workers() const { return pipeline_->workers(); }

@@ -44,7 +44,12 @@ class Loop {
  public:
   Loop(const TrainConfig& config, Observer& observer)
       : config_(config), observer_(observer), tracer_(kTraceEvents), run_(config, &tracer_), checkpoints_(config.run_dir + "/checkpoints") {
-    if (config_.resume) first_ = resume();
+    for (const std::string& note : run_.notes()) observer_.on_note(note);
+    if (config_.resume) {
+      first_ = resume();
+    } else if (!config_.weights.empty()) {
+      for (const std::string& note : run_.load_file(config_.weights, model::NewParts::kHeadAndCodec)) observer_.on_note(note);
+    }
     end_ = config_.max_steps > 0 ? std::min(run_.all_steps(), static_cast<std::uint64_t>(config_.max_steps)) : run_.all_steps();
     done_ = first_;
   }
@@ -174,9 +179,7 @@ std::vector<std::string> cut_names(const TrainConfig& config) { return Run(confi
 
 EpochResult evaluate(const TrainConfig& config, const std::string& weights) {
   Run run(config, nullptr);
-  auto file = model::read_safetensors(weights);
-  if (!file) throw std::runtime_error(file.error().message);
-  run.load_weights(file.value().tensors);
+  run.load_file(weights, model::NewParts::kNone);
   return run.validate(0, 0);
 }
 

@@ -28,12 +28,14 @@ struct EpochResult {
   double seconds = 0;
 };
 
-// Who watches. Both calls come from the thread that trains.
+// Who watches. All calls come from the thread that trains.
 class Observer {
  public:
   virtual ~Observer() = default;
   virtual void on_step(const Progress& progress) = 0;
   virtual void on_epoch(const EpochResult& epoch) = 0;
+  // Something the user should know of the model or its weights.
+  virtual void on_note(const std::string&) {}
 };
 
 struct TrainResult {
@@ -53,7 +55,7 @@ TrainResult train(const TrainConfig& config, Observer& observer, const std::atom
 // The cuts such a run has, chosen or given: the names of the layers that begin a stage.
 std::vector<std::string> cut_names(const TrainConfig& config);
 
-// The validation result of saved weights (a model.safetensors or a run directory's).
+// The validation result of saved weights (safetensors or a state dict).
 EpochResult evaluate(const TrainConfig& config, const std::string& weights);
 
 }  // namespace epipe::train
