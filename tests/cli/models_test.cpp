@@ -25,7 +25,7 @@ void write_integers(const std::string& path, const torch::Tensor& x) {
   header.append(117 - header.size(), ' ').push_back('\n');
   std::ofstream out(path, std::ios::binary);
   out << "\x93NUMPY\x01" << '\0' << static_cast<char>(header.size()) << '\0' << header;
-  const auto values = x.to(c10::CppTypeToScalarType<T>::value).contiguous();
+  const torch::Tensor values = x.to(c10::CppTypeToScalarType<T>::value).contiguous();
   out.write(reinterpret_cast<const char*>(values.data_ptr<T>()), static_cast<std::streamsize>(values.nbytes()));
 }
 

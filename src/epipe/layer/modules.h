@@ -65,6 +65,10 @@ class LayerNorm : public torch::nn::Module {
   double eps_;
 };
 
+// In place, as torchvision does it: for a tensor that was just made, of which nobody else needs the values.
+inline torch::Tensor relu(torch::Tensor fresh) { return fresh.relu_(); }
+inline torch::Tensor relu6(torch::Tensor fresh) { return torch::hardtanh_(fresh, 0, 6); }
+
 // Normalizes by the micro-batch, as BatchNorm does by the batch, and updates the running statistics once per batch with the
 // aggregate of its micro-batches, as if they had been one. weight, bias, running_mean, running_var, num_batches_tracked
 class DeferredBatchNorm : public torch::nn::Module, public BatchStatistics {

@@ -18,7 +18,7 @@ class ConvBlock final : public layer::Layer {
         conv_(register_module("conv", std::make_shared<layer::Conv2d>(shape))),
         norm_(register_module("bn", std::make_shared<layer::DeferredBatchNorm>(shape.out))) {}
 
-  Tensors forward(const Tensors& in, const ForwardContext& at) override { return {torch::relu(norm_->forward(conv_->forward(in[0]), at))}; }
+  Tensors forward(const Tensors& in, const ForwardContext& at) override { return {layer::relu(norm_->forward(conv_->forward(in[0]), at))}; }
   double flops(const Tensors&, const Tensors& out) const override {
     return conv_->flops(out[0]) + 4.0 * static_cast<double>(out[0].numel());
   }

@@ -29,7 +29,7 @@ class ConvLayer final : public layer::Layer {
         norm_(register_module("1", std::make_shared<layer::DeferredBatchNorm>(shape.out))) {}
 
   Tensors forward(const Tensors& in, const ForwardContext& at) override {
-    return {torch::relu6(norm_->forward(conv_->forward(in[0]), at))};
+    return {layer::relu6(norm_->forward(conv_->forward(in[0]), at))};
   }
   double flops(const Tensors&, const Tensors& out) const override {
     return conv_->flops(out[0]) + 5.0 * static_cast<double>(out[0].numel());
@@ -66,8 +66,8 @@ class InvertedResidual final : public layer::Layer {
   }
 
   Tensors forward(const Tensors& in, const ForwardContext& at) override {
-    torch::Tensor x = expand_ ? torch::relu6(expand_->forward(in[0], at)) : in[0];
-    x = norm_->forward(project_->forward(torch::relu6(filter_->forward(x, at))), at);
+    torch::Tensor x = expand_ ? layer::relu6(expand_->forward(in[0], at)) : in[0];
+    x = norm_->forward(project_->forward(layer::relu6(filter_->forward(x, at))), at);
     return {skip_ ? in[0] + x : x};
   }
   double flops(const Tensors& in, const Tensors& out) const override {

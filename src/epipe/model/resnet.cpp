@@ -28,7 +28,7 @@ class Stem final : public layer::Layer {
         norm_(register_module("bn1", std::make_shared<DeferredBatchNorm>(64))) {}
 
   Tensors forward(const Tensors& in, const ForwardContext& at) override {
-    return {torch::max_pool2d(torch::relu(norm_->forward(conv_->forward(in[0]), at)), 3, 2, 1)};
+    return {torch::max_pool2d(layer::relu(norm_->forward(conv_->forward(in[0]), at)), 3, 2, 1)};
   }
   double flops(const Tensors& in, const Tensors&) const override {
     return 2.0 * static_cast<double>(positions(in[0]) / 4 * (conv_->weight.numel() + 3 * 64));
@@ -69,10 +69,10 @@ class Block final : public layer::Layer {
   Tensors forward(const Tensors& in, const ForwardContext& at) override {
     torch::Tensor x = in[0];
     for (std::size_t i = 0; i < convs_.size(); ++i) {
-      if (i > 0) x = torch::relu(x);
+      if (i > 0) x = layer::relu(x);
       x = norms_[i]->forward(convs_[i]->forward(x), at);
     }
-    return {torch::relu(x + (downsample_ ? downsample_->forward(in[0], at) : in[0]))};
+    return {layer::relu(x + (downsample_ ? downsample_->forward(in[0], at) : in[0]))};
   }
   double flops(const Tensors& in, const Tensors& out) const override {
     const bool bottleneck = convs_.size() == 3;

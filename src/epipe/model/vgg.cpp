@@ -30,7 +30,7 @@ class ConvLayer final : public layer::Layer {
         pool_(pool) {}
 
   Tensors forward(const Tensors& in, const ForwardContext&) override {
-    const auto x = torch::relu(conv_->forward(in[0]));
+    const auto x = layer::relu(conv_->forward(in[0]));
     return {pool_ ? torch::max_pool2d(x, 2, 2) : x};
   }
   double flops(const Tensors& in, const Tensors&) const override {
@@ -55,7 +55,7 @@ class LinearLayer final : public layer::Layer {
     const auto x = index_ == 0 ? torch::adaptive_avg_pool2d(in[0], {kPooled, kPooled}).flatten(1) : in[0];
     const auto y = linear_->forward(x);
     if (index_ == kLast) return {y};
-    return {layer::dropout(torch::relu(y), kDropout, at, fmt::format("classifier.{}", index_ + 2))};
+    return {layer::dropout(layer::relu(y), kDropout, at, fmt::format("classifier.{}", index_ + 2))};
   }
   double flops(const Tensors& in, const Tensors&) const override { return linear_->flops(in[0].size(0)); }
   void initialize(std::uint64_t seed) override { layer::initialize(*this, seed, kInitialization); }
