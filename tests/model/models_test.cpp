@@ -64,7 +64,7 @@ TEST(Models, CarryThePublishedTensorsAcrossMobilenetsCuts) {
 
 TEST(Models, LayerAndTensorNamesAreUnique) {
   for (const std::string name : {"mlp", "cnn", "mobilenet_v2", "resnet18", "resnet50", "vgg13", "amoebanet_d"}) {
-    const Model model = build_model(name, kImages);
+    const Model model = build_model(name, kImageNet);
     std::set<std::string> names;
     std::size_t tensors = 0;
     for (const auto& layer : model.layers) {
@@ -82,6 +82,7 @@ TEST(Models, TakeTheirNumberOfClassesAndChannelsFromTheData) {
     EXPECT_EQ(forward(model, random_batch(gray, 2, 1), false).sizes(), (std::vector<std::int64_t>{2, 3})) << name;
     EXPECT_THROW(make_model(name, kText, 1), std::invalid_argument) << name;
   }
+  EXPECT_THROW(build_model("vgg13", kImages), std::invalid_argument) << "too small to be halved five times";
 }
 
 TEST(Models, StartAsTorchvisionDoesAndTheSameForTheSameSeed) {

@@ -74,6 +74,15 @@ data::DataSpec fitted(data::DataSpec spec, const std::string& name, const model:
   return spec;
 }
 
+model::Model load(const Flags& flags, const data::DataSpec& spec) {
+  auto weights = value_or_fail(model::read_weights(flags.weights));
+  auto model = model::build_model(flags.model, fitted(spec, flags.model, weights));
+  for (const auto& note : value_or_fail(model::load_weights(model, std::move(weights), model::NewParts::kNone))) {
+    fmt::print(stderr, "note: {}\n", note);
+  }
+  return model;
+}
+
 torch::Tensor run(const model::Model& model, const Inputs& in, std::int64_t batch) {
   const torch::NoGradGuard no_grad;
   std::vector<torch::Tensor> outputs;
@@ -92,15 +101,13 @@ torch::Tensor run(const model::Model& model, const Inputs& in, std::int64_t batc
 
 void run_forward(const Flags& flags) {
   if (flags.input.empty() == flags.input_ids.empty()) throw UsageError("give --input for images, or --input-ids for text");
+  const bool brings_weights = flags.model.starts_with("torchscript:") && flags.weights.empty();
+  if (flags.weights.empty() && !brings_weights) throw UsageError("--weights is required");
   if (flags.threads > 0) at::set_num_threads(flags.threads);
   try {
     if (!flags.input.empty() && model::takes_text(flags.model)) throw UsageError(flags.model + " reads text: give --input-ids");
     const Inputs in = flags.input.empty() ? read_text(flags) : read_images(flags);
-    auto weights = value_or_fail(model::read_weights(flags.weights));
-    const auto model = model::build_model(flags.model, fitted(in.spec, flags.model, weights));
-    for (const auto& note : value_or_fail(model::load_weights(model, std::move(weights), model::NewParts::kNone))) {
-      fmt::print(stderr, "note: {}\n", note);
-    }
+    const auto model = brings_weights ? model::build_model(flags.model, in.spec) : load(flags, in.spec);
     const auto y = run(model, in, flags.batch).to(torch::kFloat32);
     value_or_fail(data::write_npy(flags.output, y));
     fmt::print("[{}] written to {}\n", fmt::join(y.sizes(), ", "), flags.output);
@@ -115,7 +122,7 @@ void add_forward_command(CLI::App& app) {
   auto flags = std::make_shared<Flags>();  // owned by the callback as well
   auto* command = app.add_subcommand("forward", "The outputs of a model for given inputs, in evaluation mode");
   command->add_option("--model", flags->model, fmt::format("{}", fmt::join(model::model_names(), ", ")))->required();
-  command->add_option("--weights", flags->weights, "Safetensors, or a state dict by torch.save")->required();
+  command->add_option("--weights", flags->weights, "Safetensors, or a state dict by torch.save; torchscript: brings its own");
   command->add_option("--input", flags->input, "Images: float32 .npy, samples first");
   command->add_option("--input-ids", flags->input_ids, "Text: token ids [B, T], .npy of integers");
   command->add_option("--attention-mask", flags->attention_mask, "Text: 1 where a token is [B, T], .npy of integers; all when left out");

@@ -46,7 +46,7 @@ class ScriptLayer final : public layer::Layer {
     }
     module_.train(at.training);
     const auto arguments = module_.get_method("forward").function().getSchema().arguments().size() - 1;  // without self
-    std::vector<torch::IValue> values(in.begin(), in.end());
+    std::vector<c10::IValue> values(in.begin(), in.end());
     for (std::size_t i = 0; i < at.side.size() && values.size() < arguments; ++i) values.emplace_back(at.side[i]);
     return tensors(module_.forward(std::move(values)));
   }
@@ -64,7 +64,7 @@ class ScriptLayer final : public layer::Layer {
   bool normalizes() const { return normalizes_; }
 
  private:
-  Tensors tensors(const torch::IValue& value) const {
+  Tensors tensors(const c10::IValue& value) const {
     if (value.isTensor()) return {value.toTensor()};
     if (value.isTensorList()) return value.toTensorVector();
     if (!value.isTuple()) throw std::runtime_error(fmt::format("expected layer {} to return tensors", name()));

@@ -1,7 +1,9 @@
 // vgg13: ten convolutions, each with its ReLU and the pooling after it, and three fully connected layers, under torchvision's names.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
+#include <stdexcept>
 
 #include "epipe/layer/initialization.h"
 #include "epipe/layer/modules.h"
@@ -15,6 +17,7 @@ using layer::ForwardContext;
 using layer::Tensors;
 
 constexpr double kDropout = 0.5;
+constexpr std::int64_t kSmallest = 32;
 constexpr std::int64_t kPooled = 7;
 constexpr std::int64_t kHidden = 4096;
 constexpr layer::Initialization kInitialization{
@@ -73,6 +76,10 @@ constexpr std::array<std::int64_t, 5> kWidths = {64, 128, 256, 512, 512};  // tw
 
 Layers make_vgg13(const data::DataSpec& data, const std::string&) {
   require_images("vgg13", data);
+  if (std::min(data.shape[1], data.shape[2]) < kSmallest) {
+    throw std::invalid_argument(fmt::format("vgg13 halves its maps five times: expected images of at least {0} x {0}, got {1} x {2}",
+                                            kSmallest, data.shape[1], data.shape[2]));
+  }
   Layers layers;
   std::int64_t channels = data.shape[0];
   int index = 0;  // in torchvision's list, which counts ReLU and pooling
