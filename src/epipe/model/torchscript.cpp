@@ -16,7 +16,8 @@ using layer::Tensors;
 
 // The parameters and buffers of a scripted module under the same names: the same tensors, so whoever changes one changes both.
 void mirror(const torch::jit::Module& from, torch::nn::Module& to) {
-  for (const auto& item : from.named_parameters(/*recurse=*/false)) to.register_parameter(item.name, item.value);
+  for (const auto& item : from.named_parameters(/*recurse=*/false))
+    to.register_parameter(item.name, item.value, item.value.requires_grad());
   for (const auto& item : from.named_buffers(/*recurse=*/false)) to.register_buffer(item.name, item.value);
   for (const auto& item : from.named_children()) {
     mirror(item.value, *to.register_module(item.name, std::make_shared<torch::nn::Module>()));
