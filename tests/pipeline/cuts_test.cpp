@@ -42,7 +42,7 @@ std::vector<std::shared_ptr<Layer>> skip_layers() {
       std::make_shared<Fork>("c", 8, false, false),           // the same two go on
       std::make_shared<Fork>("d", 8, false, true),            // joins all
   };
-  for (const auto& layer : layers) layer::initialize(*layer, 3);
+  for (const auto& layer : layers) layer->initialize(3);
   return layers;
 }
 

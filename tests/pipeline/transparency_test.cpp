@@ -2,6 +2,9 @@
 // statistic, bit for bit.
 #include <gtest/gtest.h>
 
+#include <fstream>
+
+#include "support/temp_folder.h"
 #include "support/training.h"
 
 namespace epipe::pipeline {
@@ -41,8 +44,30 @@ std::vector<Case> all_cases() {
   return cases;
 }
 
+// Real architectures, small: two tensors per cut, a side input, skip connections, BatchNorm and dropout.
+std::vector<Case> architectures() {
+  return {{"mobilenet_v2", {1, 18}, {0, 1, 0}, Policy::k1f1b, false},
+          {"mobilenet_v2", {5, 12}, {0, 1, 2}, Policy::kGpipe, true},
+          {"resnet18", {1, 5}, {0, 1, 2}, Policy::k1f1b, false},
+          {"amoebanet_d:3x16", {3, 6}, {0, 1, 0}, Policy::kGpipe, false},
+          {"amoebanet_d:3x16", {2, 4, 7}, {0, 1, 2, 3}, Policy::k1f1b, true},
+          {"roberta", {2, 4}, {0, 1, 0}, Policy::k1f1b, false},
+          {"roberta", {1, 3, 5}, {0, 1, 2, 3}, Policy::kGpipe, true}};
+}
+
 class Transparency : public ::testing::TestWithParam<Case> {};
 INSTANTIATE_TEST_SUITE_P(Pipelines, Transparency, ::testing::ValuesIn(all_cases()));
+INSTANTIATE_TEST_SUITE_P(Architectures, Transparency, ::testing::ValuesIn(architectures()));
+
+const data::DataSpec kPhotos{data::DataSpec::Kind::kImages, {3, 40, 40}, 5};
+
+model::Model make(const std::string& name, const data::DataSpec& data) {
+  if (name != "roberta") return model::make_model(name, data, 7);
+  const TempFolder folder;
+  std::ofstream(folder.file("config.json")) << R"({"vocab_size": 50, "hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2,
+    "intermediate_size": 24, "max_position_embeddings": 20, "type_vocab_size": 1})";
+  return model::make_model("roberta:" + folder.path(), data, 7);
+}
 
 struct Trained {
   std::map<std::string, torch::Tensor> tensors;  // parameters, buffers and the last gradients, by full name
@@ -51,8 +76,10 @@ struct Trained {
 
 // A few steps of plain gradient descent, so that every step depends on all before it.
 Trained train(const std::string& name, PipelineConfig config) {
-  const auto& data = name == "transformer" ? kText : kImages;
-  const auto model = model::make_model(name, data, 7);
+  const bool photos = name == "mobilenet_v2" || name == "resnet18";
+  const auto& data = name == "transformer" || name == "roberta" ? kText : photos ? kPhotos : kImages;
+  const double rate = photos ? 1e-3 : 0.1;  // deep networks with BatchNorm over a few small maps leave the finite numbers otherwise
+  const auto model = make(name, data);
   config.chunks = 4;
   config.seed = 11;
   Pipeline pipeline(model.layers, config, classification_loss);
@@ -60,11 +87,11 @@ Trained train(const std::string& name, PipelineConfig config) {
   for (std::uint64_t step = 0; step < 3; ++step) {
     const auto batch = random_batch(data, 10, step, static_cast<std::int64_t>(10 * step));  // 10 samples in 4 chunks: 3, 3, 2, 2
     trained.losses.push_back(pipeline.train_step(batch, {0, step}).loss);
-    pipeline.on_workers([](int, const std::vector<Stage*>& stages) {
+    pipeline.on_workers([rate](int, const std::vector<Stage*>& stages) {
       const torch::NoGradGuard no_grad;
       for (const Stage* stage : stages) {
         for (const auto& layer : stage->layers()) {
-          for (auto& p : layer->parameters()) p.sub_(p.grad(), 0.1);
+          for (auto& p : layer->parameters()) p.sub_(p.grad(), rate);
         }
       }
     });
@@ -73,10 +100,10 @@ Trained train(const std::string& name, PipelineConfig config) {
   trained.losses.push_back(pipeline.evaluate(random_batch(data, 9, 99), {0, 3}).loss);
   for (const auto& layer : model.layers) {
     for (const auto& item : layer->named_parameters()) {
-      trained.tensors[layer->name() + "." + item.key()] = item.value().detach().clone();
-      trained.tensors[layer->name() + "." + item.key() + " gradient"] = item.value().grad().clone();
+      trained.tensors[layer->full_name(item.key())] = item.value().detach().clone();
+      trained.tensors[layer->full_name(item.key()) + " gradient"] = item.value().grad().clone();
     }
-    for (const auto& item : layer->named_buffers()) trained.tensors[layer->name() + "." + item.key()] = item.value().clone();
+    for (const auto& item : layer->named_buffers()) trained.tensors[layer->full_name(item.key())] = item.value().clone();
   }
   return trained;
 }

@@ -45,6 +45,7 @@ T value_or_fail(Result<T> result) {
 // Every command adds its flags and a callback to the program.
 void add_codec_command(CLI::App& app);
 void add_bench_command(CLI::App& app);
+void add_forward_command(CLI::App& app);
 void add_info_command(CLI::App& app);
 void add_schedule_command(CLI::App& app);
 void add_train_command(CLI::App& app);

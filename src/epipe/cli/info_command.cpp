@@ -1,4 +1,4 @@
-// epipe info: what this build can do on this machine
+// epipe info: what this build can do on this machine, or what a model is made of
 #include <ATen/Parallel.h>
 #include <ATen/Version.h>
 #include <fmt/format.h>
@@ -9,6 +9,7 @@
 #include <thread>
 
 #include "epipe/cli/command.h"
+#include "epipe/cli/model_info.h"
 #include "epipe/codec/kernels/cuda_part.h"
 #include "epipe/codec/kernels/kernels.h"
 #include "epipe/data/fetch/archive.h"
@@ -50,10 +51,16 @@ void run_info(bool json) {
 }  // namespace
 
 void add_info_command(CLI::App& app) {
-  auto json = std::make_shared<bool>(false);  // owned by the callback as well
-  auto* info = app.add_subcommand("info", "What this build can do on this machine");
-  info->add_flag("--json", *json, "One JSON object");
-  info->callback([json] { run_info(*json); });
+  struct Flags {
+    bool json = false;
+    ModelInfoFlags model;
+  };
+  auto flags = std::make_shared<Flags>();  // owned by the callback as well
+  auto* info =
+      app.add_subcommand("info", "What this build can do on this machine; with --model: parameters and FLOPs of its layers and stages");
+  info->add_flag("--json", flags->json, "One JSON object");
+  add_model_info_flags(*info, flags->model);
+  info->callback([flags] { flags->model.model.empty() ? run_info(flags->json) : print_model_info(flags->model, flags->json); });
 }
 
 }  // namespace epipe::cli

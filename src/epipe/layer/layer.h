@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace epipe::layer {
@@ -22,22 +23,32 @@ struct ForwardContext {
   bool recompute = false;  // the same micro-batch again: statistics were taken the first time
 };
 
-// The smallest unit of a model: one or several tensors in, one or several out. Parameters and buffers are the module's, under
-// the names that weights files use below the layer's own name.
+// The smallest unit of a model: one or several tensors in, one or several out. Parameters and buffers are the module's; in weights
+// files they are called prefix + key.
 class Layer : public torch::nn::Module {
  public:
-  explicit Layer(const std::string& name) : torch::nn::Module(name) {}
+  explicit Layer(const std::string& name) : Layer(name, name + ".") {}
+  // Where the names in weights files do not begin with the layer's own: ("stem", "") for "conv1.weight".
+  Layer(const std::string& name, std::string prefix) : torch::nn::Module(name), prefix_(std::move(prefix)) {}
 
   virtual Tensors forward(const Tensors& in, const ForwardContext& at) = 0;
   // Multiplications and additions of one forward of these shapes, for the balance of stages.
   virtual double flops(const Tensors& in, const Tensors& out) const = 0;
 
+  // The first weights, a function of (seed, full names) only; PyTorch's own defaults unless a layer says otherwise.
+  virtual void initialize(std::uint64_t seed);
+
   // Once per batch, after its backward: statistics gathered by the micro-batches become part of the layer, or are dropped.
-  virtual void commit_batch() {}
-  virtual void discard_batch() {}
+  virtual void commit_batch();
+  virtual void discard_batch();
+
+  std::string full_name(const std::string& key) const { return prefix_ + key; }
+
+ private:
+  std::string prefix_;
 };
 
-// A module that gathers statistics; a layer forwards both calls to those it holds.
+// A module that gathers statistics; its layer forwards both calls to it.
 class BatchStatistics {
  public:
   virtual ~BatchStatistics() = default;

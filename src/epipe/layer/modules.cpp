@@ -1,9 +1,5 @@
 #include "epipe/layer/modules.h"
 
-#include <cmath>
-
-#include "epipe/layer/random.h"
-
 namespace epipe::layer {
 
 Linear::Linear(std::int64_t in, std::int64_t out)
@@ -16,10 +12,12 @@ Embedding::Embedding(std::int64_t rows, std::int64_t features) : weight(register
 torch::Tensor Embedding::forward(const torch::Tensor& index) const { return torch::embedding(weight, index); }
 
 Conv2d::Conv2d(const ConvShape& shape)
-    : weight(register_parameter("weight", torch::zeros({shape.out, shape.in / shape.groups, shape.kernel, shape.kernel}))), shape_(shape) {}
+    : weight(register_parameter("weight", torch::zeros({shape.out, shape.in / shape.groups, shape.kernel, shape.kernel}))), shape_(shape) {
+  if (shape.bias) bias = register_parameter("bias", torch::zeros({shape.out}));
+}
 
 torch::Tensor Conv2d::forward(const torch::Tensor& x) const {
-  return torch::conv2d(x, weight, {}, shape_.stride, shape_.padding, /*dilation=*/1, shape_.groups);
+  return torch::conv2d(x, weight, bias, shape_.stride, shape_.padding, /*dilation=*/1, shape_.groups);
 }
 
 // Every output value is a sum over one filter.
@@ -76,14 +74,5 @@ void DeferredBatchNorm::commit_batch() {
 }
 
 void DeferredBatchNorm::discard_batch() { count_ = 0; }
-
-void initialize(Layer& layer, std::uint64_t seed) {
-  for (auto& item : layer.named_parameters()) {
-    torch::Tensor& parameter = item.value();
-    if (parameter.dim() < 2) continue;  // biases and scales keep what their module gave them
-    const double fan_in = static_cast<double>(parameter.numel()) / static_cast<double>(parameter.size(0));
-    fill_uniform(parameter, 1 / std::sqrt(fan_in), key_of(seed, layer.name() + "." + item.key()));
-  }
-}
 
 }  // namespace epipe::layer

@@ -35,9 +35,10 @@ struct ConvShape {
   std::int64_t stride = 1;
   std::int64_t padding = 0;
   std::int64_t groups = 1;
+  bool bias = false;  // a BatchNorm that follows has its own
 };
 
-// Without bias: a BatchNorm follows. weight [out, in / groups, kernel, kernel]
+// weight [out, in / groups, kernel, kernel], bias [out]
 class Conv2d : public torch::nn::Module {
  public:
   explicit Conv2d(const ConvShape& shape);
@@ -45,6 +46,7 @@ class Conv2d : public torch::nn::Module {
   double flops(const torch::Tensor& out) const;
 
   torch::Tensor weight;
+  torch::Tensor bias;  // undefined without one
 
  private:
   ConvShape shape_;
@@ -62,6 +64,10 @@ class LayerNorm : public torch::nn::Module {
  private:
   double eps_;
 };
+
+// In place, as torchvision does it: for a tensor that was just made, of which nobody else needs the values.
+inline torch::Tensor relu(torch::Tensor fresh) { return fresh.relu_(); }
+inline torch::Tensor relu6(torch::Tensor fresh) { return torch::hardtanh_(fresh, 0, 6); }
 
 // Normalizes by the micro-batch, as BatchNorm does by the batch, and updates the running statistics once per batch with the
 // aggregate of its micro-batches, as if they had been one. weight, bias, running_mean, running_var, num_batches_tracked
@@ -89,9 +95,5 @@ class DeferredBatchNorm : public torch::nn::Module, public BatchStatistics {
   torch::Tensor square_sum_;
   std::int64_t count_ = 0;
 };
-
-// Sets every parameter of a layer by (seed, layer name, parameter name): weights uniform as PyTorch's Linear and Conv2d start,
-// biases 0, scales of normalizations 1.
-void initialize(Layer& layer, std::uint64_t seed);
 
 }  // namespace epipe::layer

@@ -5,7 +5,7 @@
 
 #include "epipe/base/clock.h"
 #include "epipe/base/median.h"
-#include "epipe/model/model.h"
+#include "epipe/model/costs.h"
 
 namespace epipe::model {
 namespace {
@@ -14,14 +14,8 @@ using layer::ForwardContext;
 using layer::Tensors;
 
 std::vector<double> flops_of_layers(const Model& model, const Tensors& sample, const ForwardContext& at) {
-  const torch::NoGradGuard no_grad;
   std::vector<double> flops;
-  Tensors x = sample;
-  for (const auto& layer : model.layers) {
-    const Tensors y = layer->forward(x, at);
-    flops.push_back(layer->flops(x, y));
-    x = y;
-  }
+  for (const LayerCost& cost : layer_costs(model, sample, at)) flops.push_back(cost.flops);
   return flops;
 }
 

@@ -18,12 +18,10 @@ class ConvBlock final : public layer::Layer {
         conv_(register_module("conv", std::make_shared<layer::Conv2d>(shape))),
         norm_(register_module("bn", std::make_shared<layer::DeferredBatchNorm>(shape.out))) {}
 
-  Tensors forward(const Tensors& in, const ForwardContext& at) override { return {torch::relu(norm_->forward(conv_->forward(in[0]), at))}; }
+  Tensors forward(const Tensors& in, const ForwardContext& at) override { return {layer::relu(norm_->forward(conv_->forward(in[0]), at))}; }
   double flops(const Tensors&, const Tensors& out) const override {
     return conv_->flops(out[0]) + 4.0 * static_cast<double>(out[0].numel());
   }
-  void commit_batch() override { norm_->commit_batch(); }
-  void discard_batch() override { norm_->discard_batch(); }
 
  private:
   std::shared_ptr<layer::Conv2d> conv_;  // shared with the module tree, which owns them
@@ -47,8 +45,8 @@ class PooledClassifier final : public layer::Layer {
 
 }  // namespace
 
-Layers make_cnn(const data::DataSpec& data) {
-  TORCH_CHECK(data.kind == data::DataSpec::Kind::kImages && data.shape.size() == 3, "cnn takes images [C, H, W]");
+Layers make_cnn(const data::DataSpec& data, const std::string&) {
+  require_images("cnn", data);
   const std::int64_t channels = data.shape[0];
   return {
       std::make_shared<ConvBlock>("features.0", layer::ConvShape{.in = channels, .out = 16, .padding = 1}),

@@ -1,6 +1,8 @@
 // mlp: four fully connected layers with ReLU between them.
 #include <fmt/format.h>
 
+#include <stdexcept>
+
 #include "epipe/layer/modules.h"
 #include "epipe/model/zoo.h"
 
@@ -29,8 +31,8 @@ class MlpLayer final : public layer::Layer {
 
 }  // namespace
 
-Layers make_mlp(const data::DataSpec& data) {
-  TORCH_CHECK(data.kind == data::DataSpec::Kind::kImages, "mlp takes images or vectors, not text; use transformer");
+Layers make_mlp(const data::DataSpec& data, const std::string&) {
+  if (data.kind != data::DataSpec::Kind::kImages) throw std::invalid_argument("mlp takes images or vectors, not text; use transformer");
   std::int64_t in = 1;
   for (const std::int64_t dim : data.shape) in *= dim;
   Layers layers;

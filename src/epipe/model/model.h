@@ -7,19 +7,29 @@
 
 #include "epipe/data/data_spec.h"
 #include "epipe/layer/layer.h"
+#include "epipe/model/named_tensors.h"
 
 namespace epipe::model {
 
-// A network as a plain list of layers. Layer names are unique; a parameter's full name is "layer.parameter".
+// A network as a plain list of layers. Layer names are unique, and so are the full names of parameters and buffers.
 struct Model {
   std::string name;
   std::vector<std::shared_ptr<layer::Layer>> layers;  // shared with the stages that run them
+  std::vector<std::string> notes{};                   // what its user must know, one sentence each
 };
 
-// A model by its name, fitted to the data and initialized by the seed. Throws std::invalid_argument that lists the known names, or says
-// why the data does not fit.
+// A model by its name ("resnet18", "roberta:DIR"), fitted to the data and initialized by the seed. Throws std::invalid_argument that lists
+// the known names, or says why the data does not fit.
 Model make_model(std::string_view name, const data::DataSpec& data, std::uint64_t seed);
+// The same without its first values, which cost time: for weights that are loaded anyway.
+Model build_model(std::string_view name, const data::DataSpec& data);
+// The names as a user writes them: "resnet18", "roberta:DIR".
 std::vector<std::string> model_names();
+// Whether a model of this name reads token ids rather than images; std::invalid_argument where the name is unknown.
+bool takes_text(std::string_view name);
+
+// Parameters and buffers by full name; they are the model's own tensors.
+NamedTensors tensors_of(const Model& model);
 
 // Cuts into so many stages with about equal FLOPs, from a forward of `sample` (one sample): layer indices, ascending. Depends on shapes
 // only, never on timing. Throws std::invalid_argument when there are fewer layers than stages.

@@ -21,11 +21,6 @@ constexpr std::int64_t kHeads = 4;
 constexpr int kBlocks = 2;
 constexpr double kDropout = 0.1;
 
-torch::Tensor drop(const torch::Tensor& x, const ForwardContext& at, const std::string& name) {
-  if (!at.training) return x;
-  return x * layer::dropout_mask(x.sizes(), kDropout, at, name).to(x.device());
-}
-
 // [B, T] token ids -> [B, T, F]
 class Embeddings final : public layer::Layer {
  public:
@@ -36,7 +31,7 @@ class Embeddings final : public layer::Layer {
 
   Tensors forward(const Tensors& in, const ForwardContext& at) override {
     const auto x = token_->forward(in[0]) + position_->weight.narrow(0, 0, in[0].size(1));
-    return {drop(x, at, name() + ".dropout")};
+    return {layer::dropout(x, kDropout, at, name() + ".dropout")};
   }
   double flops(const Tensors&, const Tensors& out) const override { return static_cast<double>(out[0].numel()); }
 
@@ -62,7 +57,7 @@ class Attention final : public layer::Layer {
         torch::matmul(heads[0], heads[1].transpose(-1, -2)) / std::sqrt(static_cast<double>(kFeatures / kHeads));  // [B, heads, T, T]
     if (!at.side.empty()) scores = scores.masked_fill(at.side[0].view({batch, 1, 1, length}) == 0, -1e9);
     const auto mixed = torch::matmul(torch::softmax(scores, -1), heads[2]).transpose(1, 2).reshape({batch, length, kFeatures});
-    return {in[0] + drop(out_->forward(mixed), at, name() + ".dropout")};
+    return {in[0] + layer::dropout(out_->forward(mixed), kDropout, at, name() + ".dropout")};
   }
   double flops(const Tensors& in, const Tensors&) const override {
     const auto tokens = in[0].size(0) * in[0].size(1);
@@ -86,7 +81,7 @@ class FeedForward final : public layer::Layer {
 
   Tensors forward(const Tensors& in, const ForwardContext& at) override {
     const auto y = down_->forward(torch::gelu(up_->forward(norm_->forward(in[0]))));
-    return {in[0] + drop(y, at, name() + ".dropout")};
+    return {in[0] + layer::dropout(y, kDropout, at, name() + ".dropout")};
   }
   double flops(const Tensors& in, const Tensors&) const override {
     const auto tokens = in[0].size(0) * in[0].size(1);
@@ -124,8 +119,8 @@ class TextClassifier final : public layer::Layer {
 
 }  // namespace
 
-Layers make_transformer(const data::DataSpec& data) {
-  TORCH_CHECK(data.kind == data::DataSpec::Kind::kText && data.shape.size() == 1, "transformer takes text [T]; use cnn or mlp for images");
+Layers make_transformer(const data::DataSpec& data, const std::string&) {
+  require_text("transformer", data);
   Layers layers = {std::make_shared<Embeddings>("embeddings", data.vocabulary, data.shape[0])};
   for (int i = 0; i < kBlocks; ++i) {
     layers.push_back(std::make_shared<Attention>(fmt::format("blocks.{}.attention", i)));

@@ -35,6 +35,7 @@ std::string to_toml(const TrainConfig& c) {
     if (!values.empty()) add(key, nlohmann::json(values).dump());
   };
   add_text("model", c.model);
+  add_text("weights", c.weights);
   add_text("data", c.data);
   add("image-size", c.image_size);
   add_text("augment", c.augment);

@@ -21,6 +21,7 @@ CodecAt parse_codec_at(const std::string& text);
 // Everything a run is made of, as the flags of `epipe train` name it.
 struct TrainConfig {
   std::string model = "cnn";
+  std::string weights;             // a file the model starts from; empty: first values by the seed
   std::string data = "synthetic";  // data/open.h says what may follow
   std::int64_t image_size = 0;     // pixels; 0: the data's own or 224
   std::string augment = "auto";    // auto, none, crop, resized-crop

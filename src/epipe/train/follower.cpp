@@ -7,6 +7,7 @@
 #include "epipe/base/file.h"
 #include "epipe/base/queue.h"
 #include "epipe/train/head.h"
+#include "epipe/train/learned_codecs.h"
 #include "epipe/train/step_json.h"
 
 namespace epipe::train {
@@ -66,13 +67,15 @@ Message Follower::plan(const Message& command) {
     if (!different.empty()) throw std::invalid_argument("this session has another plan: " + different);
     share_->disconnect();
   } else {
-    const Plan plan = plan_from_json(theirs);
+    Plan plan = plan_from_json(theirs);
     worker_ = field<int>(command, "worker");
     const int count = schedule::Placement{plan.place}.workers();
     if (worker_ < 0 || worker_ >= count) throw std::invalid_argument(fmt::format("there is no worker {} in the plan", worker_));
     if (config_.admit) config_.admit(theirs, worker_);
     const std::vector<torch::Device> devices(static_cast<std::size_t>(count), config_.device);
-    share_ = std::make_unique<Share>(plan, model::make_model(plan.model, plan.data, plan.seed), Here{{worker_}, devices, nullptr});
+    model::Model model = model::build_model(plan.model, plan.data);  // the client sends the weights
+    insert_learned_codecs(model, plan);
+    share_ = std::make_unique<Share>(plan, model, Here{{worker_}, devices, nullptr});
     plan_ = theirs;
     fresh_ = true;
   }

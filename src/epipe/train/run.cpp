@@ -5,13 +5,12 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <charconv>
 #include <numeric>
 #include <stdexcept>
 
 #include "epipe/data/open.h"
-#include "epipe/model/named_tensors.h"
-#include "epipe/train/loss.h"
+#include "epipe/model/costs.h"
+#include "epipe/train/learned_codecs.h"
 #include "epipe/train/task_metrics.h"
 
 namespace epipe::train {
@@ -20,27 +19,14 @@ namespace {
 using pipeline::StepResult;
 
 data::Splits open_data(const TrainConfig& config) {
-  const bool text = config.model == "transformer";
+  const bool text = model::takes_text(config.model);
   return data::open_data({config.data, config.image_size, config.augment, config.max_length, config.bpe},
                          text ? data::DataSpec::Kind::kText : data::DataSpec::Kind::kImages, config.seed);
 }
 
-// A cut by the index or the name of the layer that begins the next stage.
-std::size_t resolve_cut(const std::string& text, const model::Model& model) {
-  for (std::size_t i = 0; i < model.layers.size(); ++i) {
-    if (model.layers[i]->name() == text) return i;
-  }
-  std::size_t index = 0;
-  const auto [stop, status] = std::from_chars(text.data(), text.data() + text.size(), index);
-  if (status == std::errc() && stop == text.data() + text.size()) return index;
-  std::vector<std::string> names;
-  for (const auto& layer : model.layers) names.push_back(layer->name());
-  throw std::invalid_argument(fmt::format("cut \"{}\" is neither a layer index nor one of {}", text, fmt::join(names, ", ")));
-}
-
 std::vector<std::size_t> choose_cuts(const TrainConfig& config, const model::Model& model, const data::Dataset& data) {
   std::vector<std::size_t> cuts;
-  for (const std::string& cut : config.cuts) cuts.push_back(resolve_cut(cut, model));
+  for (const std::string& cut : config.cuts) cuts.push_back(model::resolve_cut(cut, model));
   if (!cuts.empty()) return cuts;
   const bool measured = config.balance == "measured";
   std::vector<std::int64_t> ids(measured ? static_cast<std::size_t>(std::min(data.size(), config.batch / config.chunks)) : 1);
@@ -78,6 +64,7 @@ std::map<std::string, std::string> client_settings(const TrainConfig& c) {
           {"warmup", fmt::to_string(c.warmup)},
           {"clip", fmt::to_string(c.clip)},
           {"shuffle", fmt::to_string(c.shuffle)},
+          {"weights", c.weights},
           {"image_size", fmt::to_string(c.image_size)},
           {"augment", c.augment},
           {"max_length", fmt::to_string(c.max_length)},
@@ -105,15 +92,9 @@ Plan make_plan(const TrainConfig& config, const model::Model& model, const data:
 std::vector<std::string> parameter_order(const model::Model& model) {
   std::vector<std::string> names;
   for (const auto& layer : model.layers) {
-    for (const auto& item : layer->named_parameters()) names.push_back(layer->name() + "." + item.key());
+    for (const auto& item : layer->named_parameters()) names.push_back(layer->full_name(item.key()));
   }
   return names;
-}
-
-std::vector<int> all_workers(const Plan& plan) {
-  std::vector<int> all(static_cast<std::size_t>(schedule::Placement{plan.place}.workers()));
-  std::iota(all.begin(), all.end(), 0);
-  return all;
 }
 
 }  // namespace
@@ -124,6 +105,10 @@ Run::Run(const TrainConfig& config, Tracer* tracer, Reach* reach)
     throw std::invalid_argument(fmt::format("a batch of {} cannot be split into {} chunks", config_.batch, config_.chunks));
   }
   plan_ = make_plan(config_, model_, *data_.train);
+  for (const auto& codec : plan_.codecs) codec_names_.push_back({codec.forward, codec.backward});
+  for (const std::size_t cut : plan_.cuts) cut_names_.push_back(cut < model_.layers.size() ? model_.layers[cut]->name() : "");
+  shared_plan_ = plan_;
+  insert_learned_codecs(model_, plan_);
   Here here;
   if (reach != nullptr) here.workers = {0};
   for (const std::string& device : config_.devices) here.devices.emplace_back(device);
@@ -135,6 +120,7 @@ Run::Run(const TrainConfig& config, Tracer* tracer, Reach* reach)
   team.resume = config_.resume;
   team.parameter_order = parameter_order(model_);
   team.clip = config_.clip;
+  team.shared_plan = to_json(shared_plan_);
   team_ = std::make_unique<Team>(plan_, *share_, reach, team, [this] { return initial_model(); });
   lr_.kind = parse_lr_schedule(config_.lr_schedule);
   lr_.base = config_.lr;
@@ -147,31 +133,24 @@ Run::Run(const TrainConfig& config, Tracer* tracer, Reach* reach)
 model::Model Run::initial_model() {
   if (!std::exchange(started_, true)) return model_;
   model::Model again = model::make_model(config_.model, data_.train->spec(), config_.seed);
-  if (!loaded_.empty()) load_into(again);
+  Plan plan = shared_plan_;
+  insert_learned_codecs(again, plan);
+  if (!weights_file_.empty()) load_into(again);
   return again;
 }
 
-void Run::load_weights(NamedTensors from) {
-  loaded_ = std::move(from);
-  load_into(model_);
+std::vector<std::string> Run::load_file(const std::string& path, model::NewParts new_parts) {
+  weights_file_ = path;
+  new_parts_ = new_parts;
+  return load_into(model_);
 }
 
-void Run::load_into(const model::Model& model) const {
-  if (const auto done = model::load_into(loaded_, weights_of(model, plan_, all_workers(plan_))); !done) {
-    throw std::runtime_error(done.error().message);
-  }
-}
-
-std::vector<CutNames> Run::codec_names() const {
-  std::vector<CutNames> names;
-  for (const auto& codec : plan_.codecs) names.push_back({codec.forward, codec.backward});
-  return names;
-}
-
-std::vector<std::string> Run::cut_names() const {
-  std::vector<std::string> names;
-  for (const std::size_t cut : plan_.cuts) names.push_back(cut < model_.layers.size() ? model_.layers[cut]->name() : "");
-  return names;
+std::vector<std::string> Run::load_into(const model::Model& model) const {
+  auto file = model::read_weights(weights_file_);
+  if (!file) throw std::runtime_error(file.error().message);
+  auto notes = model::load_weights(model, std::move(file).value(), new_parts_);
+  if (!notes) throw std::runtime_error(fmt::format("{}: {}", weights_file_, notes.error().message));
+  return std::move(notes).value();
 }
 
 int Run::chunks_for(const layer::Batch& batch) const { return static_cast<int>(std::min<std::int64_t>(config_.chunks, batch.size())); }

@@ -6,6 +6,7 @@
 
 #include "epipe/data/loader.h"
 #include "epipe/model/model.h"
+#include "epipe/model/weights.h"
 #include "epipe/train/config.h"
 #include "epipe/train/metrics.h"
 #include "epipe/train/team.h"
@@ -33,32 +34,37 @@ class Run {
 
   // Parameters and buffers by full name.
   NamedTensors weights() { return team_->weights(); }
-  // Weights for a run that begins.
-  void load_weights(NamedTensors from);
+  // The weights that the run begins from (see model/weights.h); returns what its user should know.
+  std::vector<std::string> load_file(const std::string& path, model::NewParts new_parts);
   void save() { team_->save(); }
   void end() { team_->end(); }
   void leave() { team_->leave(); }
   bool draining() const { return team_->draining(); }
 
-  const Plan& plan() const { return plan_; }
+  const Plan& plan() const { return shared_plan_; }
   const data::Dataset& training_data() const { return *data_.train; }
-  std::vector<CutNames> codec_names() const;
-  std::vector<std::string> cut_names() const;  // of the layers that begin a stage
+  const std::vector<std::string>& notes() const { return model_.notes; }
+  const std::vector<CutNames>& codec_names() const { return codec_names_; }
+  const std::vector<std::string>& cut_names() const { return cut_names_; }  // of the layers that begin a stage
   int workers() const { return schedule::Placement{plan_.place}.workers(); }
 
  private:
   int chunks_for(const layer::Batch& batch) const;
   model::Model initial_model();
-  void load_into(const model::Model& model) const;
+  std::vector<std::string> load_into(const model::Model& model) const;
 
   TrainConfig config_;
   data::Splits data_;
   model::Model model_;  // as the run starts from it; the layers that are here are trained
-  Plan plan_;
+  Plan shared_plan_;    // what all processes are told
+  Plan plan_;           // the same, with learned codecs as layers
   std::unique_ptr<Share> share_;
   std::unique_ptr<Team> team_;
   LrSchedule lr_;
-  NamedTensors loaded_;  // weights that were given
+  std::vector<CutNames> codec_names_;
+  std::vector<std::string> cut_names_;
+  std::string weights_file_;
+  model::NewParts new_parts_ = model::NewParts::kNone;
   bool started_ = false;
 };
 

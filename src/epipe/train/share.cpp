@@ -85,8 +85,7 @@ void Share::make_optimizers() {
   for (std::size_t l = 0; l < model_.layers.size(); ++l) {
     if (!model_.layers[l]) continue;
     auto& own = parameters[static_cast<std::size_t>(worker_of_layer(plan_, l))];
-    for (const auto& item : model_.layers[l]->named_parameters())
-      own.emplace_back(model_.layers[l]->name() + "." + item.key(), item.value());
+    for (const auto& item : model_.layers[l]->named_parameters()) own.emplace_back(model_.layers[l]->full_name(item.key()), item.value());
   }
   for (std::size_t w = 0; w < optimizers_.size(); ++w) {
     if (!config_.elsewhere.has(static_cast<int>(w))) optimizers_[w] = std::make_unique<Optimizer>(plan_.update, std::move(parameters[w]));
@@ -112,7 +111,7 @@ std::map<std::string, double> Share::squared_gradient_norms() const {
     if (!layer) continue;
     for (const auto& item : layer->named_parameters()) {
       const auto& grad = item.value().grad();
-      if (grad.defined()) norms[layer->name() + "." + item.key()] = grad.to(torch::kFloat64).square().sum().item<double>();
+      if (grad.defined()) norms[layer->full_name(item.key())] = grad.to(torch::kFloat64).square().sum().item<double>();
     }
   }
   return norms;
@@ -155,8 +154,8 @@ NamedTensors weights_of(const model::Model& model, const Plan& plan, const std::
   for (std::size_t l = 0; l < model.layers.size(); ++l) {
     const auto& layer = model.layers[l];
     if (!layer || std::find(workers.begin(), workers.end(), worker_of_layer(plan, l)) == workers.end()) continue;
-    for (const auto& item : layer->named_parameters()) all[layer->name() + "." + item.key()] = item.value().detach();
-    for (const auto& item : layer->named_buffers()) all[layer->name() + "." + item.key()] = item.value();
+    for (const auto& item : layer->named_parameters()) all[layer->full_name(item.key())] = item.value().detach();
+    for (const auto& item : layer->named_buffers()) all[layer->full_name(item.key())] = item.value();
   }
   return all;
 }

@@ -76,7 +76,7 @@ std::vector<Team::Standing> Team::ask_standings() {
   if (reach_ == nullptr) return standings;
   for (const int worker : reach_->workers()) {
     peers_.push_back(std::make_unique<Peer>(worker, reach_->name(worker), reach_->command(worker), config_.patience));
-    peers_.back()->ask({"plan", {{"plan", to_json(plan_)}, {"worker", worker}}});
+    peers_.back()->ask({"plan", {{"plan", config_.shared_plan}, {"worker", worker}}});
   }
   for_all_answers("planned", [&](Peer& peer, const Message& answer) {
     try {

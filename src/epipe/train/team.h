@@ -12,6 +12,7 @@
 namespace epipe::train {
 
 struct TeamConfig {
+  nlohmann::json shared_plan;                          // what the other processes are told
   std::string checkpoints;                             // folder of the client's own
   transport::Patience patience = transport::kForever;  // with another process within a step
   bool resume = false;                                 // begin from the newest checkpoint that all processes have

@@ -68,6 +68,10 @@ class Loop {
  public:
   Loop(const TrainConfig& config, Observer& observer, const std::atomic<bool>& stop, Reach* reach)
       : config_(config), observer_(observer), stop_(stop), tracer_(kTraceEvents), run_(config, &tracer_, reach) {
+    for (const std::string& note : run_.notes()) observer_.on_note(note);
+    if (!config_.weights.empty()) {
+      for (const std::string& note : run_.load_file(config_.weights, model::NewParts::kHeadAndCodec)) observer_.on_note(note);
+    }
     end_ = config_.max_steps > 0 ? std::min(run_.all_steps(), static_cast<std::uint64_t>(config_.max_steps)) : run_.all_steps();
   }
 
@@ -263,9 +267,7 @@ std::vector<std::string> cut_names(const TrainConfig& config) { return Run(confi
 
 EpochResult evaluate(const TrainConfig& config, const std::string& weights) {
   Run run(config, nullptr, nullptr);
-  auto file = model::read_safetensors(weights);
-  if (!file) throw std::runtime_error(file.error().message);
-  run.load_weights(std::move(file.value().tensors));
+  run.load_file(weights, model::NewParts::kNone);
   run.connect();
   return run.validate(0, 0);
 }

@@ -38,7 +38,7 @@ class Observer {
   virtual ~Observer() = default;
   virtual void on_step(const Progress& progress) = 0;
   virtual void on_epoch(const EpochResult& epoch) = 0;
-  virtual void on_note(const std::string& text) = 0;  // something a person wants to know: a lost link, a way back
+  virtual void on_note(const std::string& text) = 0;  // what a person should know: a head that starts fresh, a lost link, a way back
 };
 
 struct TrainResult {
@@ -59,7 +59,7 @@ TrainResult train(const TrainConfig& config, Observer& observer, const std::atom
 // The cuts such a run has, chosen or given: the names of the layers that begin a stage.
 std::vector<std::string> cut_names(const TrainConfig& config);
 
-// The validation result of saved weights (a model.safetensors or a run directory's).
+// The validation result of saved weights (safetensors or a state dict).
 EpochResult evaluate(const TrainConfig& config, const std::string& weights);
 
 }  // namespace epipe::train

@@ -1,0 +1,47 @@
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "epipe/model/model.h"
+
+// Codecs that are trained with the model: layers on both sides of a cut, so that less crosses it. Gradients shrink alike.
+//
+//   conv:20x3      convolution to 20 channels, kernel = stride = 3, and the transposed one after the cut; maps [B, C, H, W]
+//   conv:32x4,16   a second set within the first: to 16 channels (kernel 1; 16x2 for another)
+//   linear:50      [.., F] -> [.., 50] -> [.., F]; starts as the identity on the first 50 features
+//   linear:64,axis=s                  the same over the tokens of [B, S, F]
+//   linear:768,decay=0.83/500/2500    rank = int(rank * 0.83) after every 500 training batches, until 2500
+namespace epipe::model {
+
+struct LearnedCodec {
+  struct Set {
+    std::int64_t channels = 1;
+    std::int64_t kernel = 1;
+  };
+  std::vector<Set> sets{};       // conv: outermost first; empty: linear
+  std::int64_t rank = 0;         // linear
+  bool over_tokens = false;      // linear: axis=s
+  double decay = 1;              // linear: factor
+  std::int64_t decay_every = 0;  // training batches; 0: never
+  std::int64_t decay_until = 0;
+};
+
+// A cut's codec text in two: the learned part, if it begins with one, and the rest of the chain for the wire ("none" where nothing is
+// left): "conv:20x3>uniform:8". Throws std::invalid_argument for a learned part that is wrong.
+struct SplitSpec {
+  std::optional<LearnedCodec> learned{};
+  std::string learned_text{};
+  std::string wire;
+};
+SplitSpec split_learned(std::string_view spec);
+
+// Inserts the halves before and after the border at layer `cut`: layers "codec.NAME.encode" and "codec.NAME.decode", NAME being the layer
+// that begins there. `shape` is that of the one tensor that crosses, samples first. The first values depend on (seed, names). Returns the
+// cut's new place. Throws std::invalid_argument where the codec does not fit the shape.
+std::size_t insert_learned_codec(Model& model, std::size_t cut, const LearnedCodec& codec, const std::vector<std::int64_t>& shape,
+                                 std::uint64_t seed);
+
+}  // namespace epipe::model

@@ -1,0 +1,108 @@
+#include "epipe/model/roberta_config.h"
+
+#include <fmt/format.h>
+
+#include <nlohmann/json.hpp>
+
+#include "epipe/base/file.h"
+
+namespace epipe::model {
+namespace {
+
+constexpr std::uint64_t kMaxBytes = 1 << 20;
+constexpr std::int64_t kMaxSize = 1 << 20;
+constexpr std::int64_t kMaxLayers = 1000;
+
+Error bad(std::string message) { return {ErrorCode::kBadFile, std::move(message)}; }
+
+// Reads fields of an object; remembers the first that does not fit.
+class Fields {
+ public:
+  explicit Fields(const nlohmann::json& object) : object_(object) {}
+
+  void size(const char* name, std::int64_t& value, std::int64_t least = 1, std::int64_t most = kMaxSize) {
+    const auto* const field = find(name);
+    if (field == nullptr) return;
+    if (field->is_number_integer() && *field >= least && *field <= most) {
+      value = field->get<std::int64_t>();
+    } else {
+      complain(fmt::format("expected {} from {} to {}, got {}", name, least, most, shown(*field)));
+    }
+  }
+  void number(const char* name, double& value, double most) {
+    const auto* const field = find(name);
+    if (field == nullptr) return;
+    if (field->is_number() && *field >= 0.0 && *field < most) {
+      value = field->get<double>();
+    } else {
+      complain(fmt::format("expected {} from 0 to below {}, got {}", name, most, shown(*field)));
+    }
+  }
+  void text(const char* name, std::string_view expected) {
+    const auto* const field = find(name);
+    if (field != nullptr && *field != expected) complain(fmt::format("expected {} \"{}\", got {}", name, expected, shown(*field)));
+  }
+  void complain(std::string what) {
+    if (complaint_.empty()) complaint_ = std::move(what);
+  }
+  const std::string& complaint() const { return complaint_; }
+
+ private:
+  const nlohmann::json* find(const char* name) const {
+    const auto found = object_.find(name);
+    return found == object_.end() || found->is_null() ? nullptr : &*found;
+  }
+  static std::string shown(const nlohmann::json& value) {
+    return value.dump(-1, ' ', true, nlohmann::json::error_handler_t::replace).substr(0, 40);
+  }
+
+  const nlohmann::json& object_;
+  std::string complaint_;
+};
+
+}  // namespace
+
+Result<RobertaConfig> parse_roberta_config(std::string_view json) {
+  const auto object = nlohmann::json::parse(json, nullptr, /*allow_exceptions=*/false);
+  if (!object.is_object()) return bad("expected a JSON object with a RoBERTa's sizes");
+  RobertaConfig c;
+  c.max_position_embeddings = 512;
+  c.type_vocab_size = 2;
+  c.layer_norm_eps = 1e-12;
+  Fields fields(object);
+  fields.text("model_type", "roberta");
+  fields.text("hidden_act", "gelu");
+  fields.text("position_embedding_type", "absolute");
+  fields.size("vocab_size", c.vocab_size);
+  fields.size("hidden_size", c.hidden_size);
+  fields.size("num_hidden_layers", c.num_hidden_layers, 1, kMaxLayers);
+  fields.size("num_attention_heads", c.num_attention_heads);
+  fields.size("intermediate_size", c.intermediate_size);
+  fields.size("max_position_embeddings", c.max_position_embeddings);
+  fields.size("type_vocab_size", c.type_vocab_size);
+  fields.size("pad_token_id", c.pad_token_id, 0);
+  fields.number("hidden_dropout_prob", c.hidden_dropout_prob, 1);
+  fields.number("attention_probs_dropout_prob", c.attention_probs_dropout_prob, 1);
+  c.classifier_dropout = c.hidden_dropout_prob;
+  fields.number("classifier_dropout", c.classifier_dropout, 1);
+  fields.number("layer_norm_eps", c.layer_norm_eps, 1);
+  fields.number("initializer_range", c.initializer_range, 100);
+  if (c.hidden_size % c.num_attention_heads != 0) {
+    fields.complain(fmt::format("{} heads do not divide hidden_size {}", c.num_attention_heads, c.hidden_size));
+  }
+  if (c.pad_token_id >= c.vocab_size) fields.complain(fmt::format("pad_token_id {} is no token of {}", c.pad_token_id, c.vocab_size));
+  if (c.pad_token_id + 1 >= c.max_position_embeddings) fields.complain("max_position_embeddings leaves no position after the padding's");
+  if (!fields.complaint().empty()) return bad(fields.complaint());
+  return c;
+}
+
+Result<RobertaConfig> read_roberta_config(const std::string& path) {
+  const std::string file = path.ends_with(".json") ? path : path + "/config.json";
+  const auto bytes = read_file(file, kMaxBytes);
+  if (!bytes) return bytes.error();
+  auto config = parse_roberta_config({reinterpret_cast<const char*>(bytes.value().data()), bytes.value().size()});
+  if (!config) return bad(fmt::format("{}: {}", file, config.error().message));
+  return config;
+}
+
+}  // namespace epipe::model

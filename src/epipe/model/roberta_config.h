@@ -1,0 +1,33 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "epipe/base/result.h"
+
+namespace epipe::model {
+
+// The sizes of a RoBERTa, as Hugging Face's config.json names them. The defaults are roberta-base.
+struct RobertaConfig {
+  std::int64_t vocab_size = 50265;
+  std::int64_t hidden_size = 768;
+  std::int64_t num_hidden_layers = 12;
+  std::int64_t num_attention_heads = 12;
+  std::int64_t intermediate_size = 3072;
+  std::int64_t max_position_embeddings = 514;
+  std::int64_t type_vocab_size = 1;
+  std::int64_t pad_token_id = 1;
+  double hidden_dropout_prob = 0.1;
+  double attention_probs_dropout_prob = 0.1;
+  double classifier_dropout = 0.1;
+  double layer_norm_eps = 1e-5;
+  double initializer_range = 0.02;
+};
+
+// The text of a config.json. What it leaves out is as in Hugging Face's RobertaConfig. Trusts nothing: sizes are bounded.
+Result<RobertaConfig> parse_roberta_config(std::string_view json);
+// config.json in a folder, or the file itself.
+Result<RobertaConfig> read_roberta_config(const std::string& path);
+
+}  // namespace epipe::model
