@@ -62,7 +62,7 @@ TEST(Words, PutTogetherAreTheTextWhateverTheBytes) {
   std::mt19937 random(1);
   for (int round = 0; round < 2000; ++round) {
     std::string text;
-    for (unsigned i = random() % 40; i > 0; --i)
+    for (auto i = random() % 40; i > 0; --i)
       text += static_cast<char>(random() % 3 == 0 ? " '\t\xc3\xe2\xf0"[random() % 6] : random() % 256);
     std::string joined;
     for (const std::string& word : words(text)) {

@@ -14,11 +14,13 @@ using namespace epipe::testing;
 
 const data::DataSpec kSmall{data::DataSpec::Kind::kImages, {3, 14, 13}, 5};
 
-pipeline::PipelineConfig config_with(const std::string& forward, const std::string& backward, std::vector<std::size_t> cuts = {1}) {
-  pipeline::PipelineConfig config;
-  config.codecs.assign(cuts.size(), {forward, backward});
-  config.cuts = std::move(cuts);
-  return config;
+train::Plan plan_with(const std::string& forward, const std::string& backward, std::vector<std::size_t> cuts = {2}) {
+  train::Plan plan;
+  plan.data = kSmall;
+  plan.cuts = std::move(cuts);
+  plan.codecs.assign(plan.cuts.size(), {"none", "none"});
+  plan.codecs[0] = {forward, backward};
+  return plan;
 }
 
 TEST(LearnedCodec, IsSplitFromTheRestOfTheChain) {
@@ -107,31 +109,30 @@ TEST(LearnedCodec, RankDecaysWithCommittedTrainingBatchesOnly) {
 }
 
 TEST(LearnedCodec, IsRefusedWhereItDoesNotFit) {
-  const auto batch = random_batch(kSmall, 1, 1);
-  const auto insert = [&](const std::string& name, const pipeline::PipelineConfig& config) {
+  const auto insert = [&](const std::string& name, train::Plan plan) {
     Model model = make_model(name, kSmall, 1);
-    auto copy = config;
-    train::insert_learned_codecs(model, copy, batch);
+    train::insert_learned_codecs(model, plan);
   };
-  EXPECT_NO_THROW(insert("cnn", config_with("conv:8x2", "conv:8x2")));
-  EXPECT_NO_THROW(insert("cnn", config_with("conv:8x2>uniform:8", "none")));
-  EXPECT_THROW(insert("cnn", config_with("none", "conv:8x2")), std::invalid_argument);
-  EXPECT_THROW(insert("cnn", config_with("conv:8x2", "conv:8x3")), std::invalid_argument);
-  EXPECT_THROW(insert("cnn", config_with("conv:8x15", "none")), std::invalid_argument) << "a kernel larger than the map";
-  EXPECT_THROW(insert("cnn", config_with("linear:14", "none")), std::invalid_argument) << "a rank above the size";
-  EXPECT_THROW(insert("cnn", config_with("linear:5,axis=s", "none")), std::invalid_argument) << "maps have no tokens";
-  EXPECT_THROW(insert("mlp", config_with("conv:8x1", "none")), std::invalid_argument);
-  EXPECT_THROW(insert("amoebanet_d", config_with("conv:8x1", "none", {3})), std::invalid_argument) << "two tensors";
+  EXPECT_NO_THROW(insert("cnn", plan_with("conv:8x2", "conv:8x2")));
+  EXPECT_NO_THROW(insert("cnn", plan_with("conv:8x2>uniform:8", "none")));
+  EXPECT_THROW(insert("cnn", plan_with("none", "conv:8x2")), std::invalid_argument);
+  EXPECT_THROW(insert("cnn", plan_with("conv:8x2", "conv:8x3")), std::invalid_argument);
+  EXPECT_THROW(insert("cnn", plan_with("conv:8x15", "none")), std::invalid_argument) << "a kernel larger than the map";
+  EXPECT_THROW(insert("cnn", plan_with("linear:14", "none")), std::invalid_argument) << "a rank above the size";
+  EXPECT_THROW(insert("cnn", plan_with("linear:5,axis=s", "none")), std::invalid_argument) << "maps have no tokens";
+  EXPECT_THROW(insert("mlp", plan_with("conv:8x1", "none")), std::invalid_argument);
+  EXPECT_THROW(insert("amoebanet_d", plan_with("conv:8x1", "none", {3})), std::invalid_argument) << "two tensors";
 }
 
 TEST(LearnedCodec, TrainsInAPipelineAsInOneStage) {
   const auto batch = random_batch(kSmall, 8, 3);
   const auto train = [&](bool cut) {
     Model model = make_model("cnn", kSmall, 1);
-    auto config = config_with("conv:8x2>none", "conv:8x2", {1, 3});
-    config.placement = {{0, 1, 0}};
-    config.chunks = 2;
-    train::insert_learned_codecs(model, config, batch);
+    auto plan = plan_with("conv:8x2>none", "conv:8x2", {1, 3});
+    plan.place = {0, 1, 0};
+    plan.chunks = 2;
+    train::insert_learned_codecs(model, plan);
+    auto config = train::pipeline_config(plan);
     EXPECT_EQ(config.cuts, (std::vector<std::size_t>{2, 6}));
     EXPECT_EQ(config.codecs[0].forward, "none");
     if (!cut) {

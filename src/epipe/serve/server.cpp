@@ -1,7 +1,6 @@
 #include "epipe/serve/server.h"
 
 #include <fmt/format.h>
-#include <openssl/crypto.h>
 #include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -15,6 +14,7 @@
 
 #include "epipe/base/clock.h"
 #include "epipe/base/file.h"
+#include "epipe/base/secret.h"
 #include "epipe/serve/child.h"
 #include "epipe/serve/log.h"
 #include "epipe/transport/grpc/dialer.h"
@@ -33,10 +33,6 @@ constexpr double kStartSeconds = 30;
 
 bool is_hex(const std::string& text, std::size_t digits) {
   return text.size() == digits && text.find_first_not_of("0123456789abcdef") == std::string::npos;
-}
-
-bool equal_secret(const std::string& a, const std::string& b) {
-  return a.size() == b.size() && CRYPTO_memcmp(a.data(), b.data(), a.size()) == 0;
 }
 
 std::string value_of(const std::map<std::string, std::string>& about, const std::string& key) {
@@ -193,7 +189,7 @@ class Server {
   ServeConfig config_;
   std::string sockets_;
   std::atomic<bool> draining_ = false;
-  std::mutex mutex_;  // guards what follows
+  std::mutex mutex_;                         // guards what follows
   std::map<std::string, Running> sessions_;  // by name
   std::list<std::unique_ptr<transport::Relay>> relays_;
   std::list<std::thread> measuring_;  // by the listener's thread only
