@@ -2,9 +2,11 @@
 
 #include <cstdlib>
 #include <thread>
+#include <torch/csrc/distributed/c10d/HashStore.hpp>
 
 #include "epipe/base/clock.h"
 #include "epipe/base/queue.h"
+#include "epipe/transport/c10d/liveness.h"
 #include "epipe/transport/measure_link.h"
 #include "support/child.h"
 #include "support/fabrics.h"
@@ -195,6 +197,29 @@ TEST(Group, WaitsFarLongerThanItsTimeout) {
     });
   }
   for (auto& rank : ranks) rank.join();
+}
+
+TEST(Liveness, NoticesARankThatStopsGivingSigns) {
+  const auto store = c10::make_intrusive<c10d::HashStore>();
+  Liveness first(store, 0, 2);
+  auto second = std::make_unique<Liveness>(store, 1, 2);
+  std::this_thread::sleep_for(1s);
+  EXPECT_EQ(first.lost(1), "");
+  EXPECT_EQ(second->lost(0), "");
+  second.reset();
+  const Stopwatch watch;
+  while (first.lost(1).empty() && watch.seconds() < 20) std::this_thread::sleep_for(10ms);
+  EXPECT_NE(first.lost(1).find("rank 1 is gone"), std::string::npos);
+}
+
+TEST(Backends, ThatAreNotInTheBuildSayHowToGetThem) {
+  auto config = config_of(0, 1, 0);
+  config.backend = "nccl";
+  try {
+    make_group(config);
+  } catch (const std::runtime_error& missing) {
+    EXPECT_NE(std::string(missing.what()).find("nccl"), std::string::npos) << missing.what();
+  }
 }
 
 // What the process of rank 1 does in the tests below.

@@ -220,6 +220,16 @@ TEST_F(Grpc, LinksOutliveTheirDialer) {
   EXPECT_EQ(b->recv(20s), message(100, 1));
 }
 
+// gRPC stops its threads when nobody uses it any more, and starts them again.
+TEST_F(Grpc, AllOfItComesAndGoes) {
+  for (int k = 0; k < 200; ++k) {
+    testing::GrpcFabric fabric(plain_listen(), plain_dial());
+    auto [a, b] = fabric.connect();
+    a->send(message(10, k));
+    EXPECT_EQ(b->recv(20s), message(10, k));
+  }
+}
+
 // A client over TLS, a front that accepts, and a session behind a Unix socket.
 struct Relayed {
   Relayed() : front(testing::tls_listen(), testing::tls_dial()), inner(plain_listen("unix:" + folder.file("socket")), plain_dial()) {
@@ -291,6 +301,18 @@ TEST_F(Grpc, ARelayPassesTheEndOnWithWhatWasSentBefore) {
   other.client.reset();
   EXPECT_TRUE(other.session->recv(20s) == message(2'000'000, 2));
   EXPECT_THROW(other.session->recv(20s), Lost);
+}
+
+TEST_F(Grpc, ARelayDeliversLastWordsToAClientThatIsSending) {
+  for (int k = 0; k < 20; ++k) {
+    Relayed relayed;
+    std::thread sender([&] { EXPECT_THROW(while (true) relayed.client->send(Bytes(100'000)), Lost); });
+    relayed.session->recv(20s);
+    relayed.session->send(message(1000, k));
+    relayed.session.reset();
+    EXPECT_EQ(relayed.client->recv(20s), message(1000, k));
+    sender.join();
+  }
 }
 
 TEST_F(Grpc, ARelayForwardsWholeMessagesBetweenOtherLinks) {

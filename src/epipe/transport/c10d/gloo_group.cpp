@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <stdexcept>
 #include <thread>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
@@ -17,7 +16,7 @@ constexpr std::uint32_t kMaxChannel = 0x7ffffffe;
 
 }  // namespace
 
-GlooGroup::GlooGroup(const GroupConfig& config, c10::intrusive_ptr<c10d::Store> store, std::shared_ptr<StoreBoard> board)
+GlooGroup::GlooGroup(const GroupConfig& config, Store store, std::shared_ptr<StoreBoard> board)
     : config_(config), store_(std::move(store)), board_(std::move(board)) {
   auto options = c10d::ProcessGroupGloo::Options::create(config_.timeout);
   options->devices.push_back(c10d::ProcessGroupGloo::createDeviceForHostname(address_towards(config_.master_address)));
@@ -49,27 +48,10 @@ void GlooGroup::all_reduce_sum(torch::Tensor& x) {
   const std::lock_guard lock(collective_);
   const at::NoGradGuard no_grad;
   try {
-    sum_in_rank_order(x);
+    sum_in_rank_order(*group_, x);
   } catch (const std::exception& failure) {
     fail_collective(failure.what());
   }
-}
-
-// Rank r gets everybody's part r, adds them in the order of the ranks, and sends the sum to all.
-void GlooGroup::sum_in_rank_order(torch::Tensor& x) {
-  const std::int64_t part = (x.numel() + size() - 1) / size();
-  torch::Tensor padded = at::zeros({size() * part}, x.options().requires_grad(false));
-  padded.narrow(0, 0, x.numel()).copy_(x.view(-1));
-  torch::Tensor parts = at::empty_like(padded);
-  std::vector<std::int64_t> equal;
-  group_->alltoall_base(parts, padded, equal, equal)->wait();
-  const torch::Tensor rows = parts.view({size(), part});
-  std::vector<torch::Tensor> mine{rows[0].clone()};
-  for (int r = 1; r < size(); ++r) mine[0].add_(rows[r]);
-  std::vector<std::vector<torch::Tensor>> sums(1);
-  for (int r = 0; r < size(); ++r) sums[0].push_back(padded.narrow(0, r * part, part));
-  group_->allgather(sums, mine)->wait();
-  x.view(-1).copy_(padded.narrow(0, 0, x.numel()));
 }
 
 // gloo names a connection, not a rank; the peers' threads know which one broke, a little later.
@@ -84,17 +66,12 @@ void GlooGroup::fail_collective(const std::string& why) {
 }
 
 std::unique_ptr<Group> GlooGroup::subgroup(const std::vector<int>& ranks, const std::string& name) {
-  const auto found = std::find(ranks.begin(), ranks.end(), rank());
-  const bool known = std::all_of(ranks.begin(), ranks.end(), [this](int r) { return r >= 0 && r < size(); });
-  const bool once = std::all_of(ranks.begin(), ranks.end(), [&](int r) { return std::count(ranks.begin(), ranks.end(), r) == 1; });
-  if (found == ranks.end() || !known || !once) {
-    throw std::invalid_argument(fmt::format("group {}: expected different ranks below {}, this one ({}) among them", name, size(), rank()));
-  }
-  GroupConfig config = config_;
-  config.rank = static_cast<int>(found - ranks.begin());
-  config.size = static_cast<int>(ranks.size());
   const auto store = c10::make_intrusive<c10d::PrefixStore>("group/" + name, store_);
-  return std::make_unique<GlooGroup>(config, store, board_);
+  return std::make_unique<GlooGroup>(subgroup_config(config_, ranks, name), store, board_);
+}
+
+std::unique_ptr<Group> make_gloo_group(const GroupConfig& config, Store store, std::shared_ptr<StoreBoard> board) {
+  return std::make_unique<GlooGroup>(config, std::move(store), std::move(board));
 }
 
 }  // namespace epipe::transport

@@ -12,7 +12,7 @@ namespace epipe::transport {
 namespace {
 
 constexpr std::size_t kCapacity = 1;  // messages held for a slow reader, besides the one being received
-constexpr std::size_t kFirstBytes = 4096;
+constexpr std::size_t kFirstBytes = 65536;
 constexpr std::size_t kHeaderBytes = sizeof(std::uint64_t);
 constexpr std::size_t kShortBytes = kFirstBytes - kHeaderBytes;
 

@@ -15,7 +15,7 @@ std::string closed_reason(int rank);  // "rank 2 closed the link"
 
 // Messages over gloo's send and recv. The first transfer of a message is its length and, when it is short, the message:
 //
-//   u64 length | up to 4088 bytes        then, for longer messages, all of the bytes in a second transfer
+//   u64 length | up to 65528 bytes       then, for longer messages, all of the bytes in a second transfer
 //
 // A thread of the link receives ahead of its reader, so that a sender does not wait for the reader to ask.
 class GlooLink final : public Link {

@@ -10,13 +10,10 @@
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
 #include "epipe/base/clock.h"
-#include "epipe/transport/c10d/gloo_group.h"
-#include "epipe/transport/c10d/store_board.h"
+#include "epipe/transport/c10d/backend.h"
 
 namespace epipe::transport {
 namespace {
-
-using Store = c10::intrusive_ptr<c10d::Store>;
 
 // c10d counts whole seconds, pauses for one between two attempts to connect, and gives up when the next would come too late.
 constexpr Patience kLeastStoreTimeout = std::chrono::seconds(3);
@@ -24,6 +21,9 @@ constexpr Patience kLeastStoreTimeout = std::chrono::seconds(3);
 void check(const GroupConfig& config) {
   if (config.size < 1 || config.rank < 0 || config.rank >= config.size) {
     throw std::invalid_argument(fmt::format("expected a rank below the number of ranks, got rank {} of {}", config.rank, config.size));
+  }
+  if (config.backend != "gloo" && config.backend != "nccl") {
+    throw std::invalid_argument(fmt::format("expected the backend gloo or nccl, got '{}'", config.backend));
   }
   const int least = config.size == 1 ? 0 : 1;
   if (config.master_port < least || config.master_port > 65535) {
@@ -73,12 +73,25 @@ void meet(StoreBoard& board, const GroupConfig& config) {
 
 std::unique_ptr<Group> make_group(const GroupConfig& config) {
   check(config);
-  if (config.backend != "gloo") throw std::invalid_argument(fmt::format("expected the backend gloo, got '{}'", config.backend));
   const Store store = open_store(config);
   StoreBoard hall(c10::make_intrusive<c10d::PrefixStore>("hall", store));
   meet(hall, config);
   const auto board = std::make_shared<StoreBoard>(c10::make_intrusive<c10d::PrefixStore>("board", store));
-  return std::make_unique<GlooGroup>(config, c10::make_intrusive<c10d::PrefixStore>("world", store), board);
+  const Store world = c10::make_intrusive<c10d::PrefixStore>("world", store);
+  return config.backend == "nccl" ? make_nccl_group(config, world, board) : make_gloo_group(config, world, board);
+}
+
+GroupConfig subgroup_config(const GroupConfig& config, const std::vector<int>& ranks, const std::string& name) {
+  const auto known = [&](int r) { return r >= 0 && r < config.size && std::count(ranks.begin(), ranks.end(), r) == 1; };
+  const auto found = std::find(ranks.begin(), ranks.end(), config.rank);
+  if (found == ranks.end() || !std::all_of(ranks.begin(), ranks.end(), known)) {
+    throw std::invalid_argument(
+        fmt::format("group {}: expected different ranks below {}, this one ({}) among them", name, config.size, config.rank));
+  }
+  GroupConfig made = config;
+  made.rank = static_cast<int>(found - ranks.begin());
+  made.size = static_cast<int>(ranks.size());
+  return made;
 }
 
 }  // namespace epipe::transport

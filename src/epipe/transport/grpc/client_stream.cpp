@@ -16,8 +16,8 @@ std::string reason_of(const ::grpc::Status& status) {
 
 }  // namespace
 
-ClientStream::ClientStream(std::shared_ptr<::grpc::Channel> channel, std::string peer)
-    : Stream(std::move(peer)), channel_(std::move(channel)), stub_(channel_) {}
+ClientStream::ClientStream(Connection& connection, std::string peer)
+    : Stream(std::move(peer)), connection_(connection), stub_(connection.channel()) {}
 
 void ClientStream::start() {
   self_ = std::static_pointer_cast<ClientStream>(shared_from_this());
@@ -58,13 +58,12 @@ void ClientStream::OnReadInitialMetadataDone(bool ok) {
 }
 
 void ClientStream::OnDone(const ::grpc::Status& status) {
-  const auto self = std::move(self_);
   {
     const std::lock_guard lock(mutex_);
     status_ = status;
   }
   on_lost(reason_of(status));
-  on_over();
+  connection_.bury(std::move(self_));
 }
 
 }  // namespace epipe::transport

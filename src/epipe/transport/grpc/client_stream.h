@@ -1,9 +1,9 @@
 #pragma once
 
-#include <grpcpp/channel.h>
 #include <grpcpp/client_context.h>
 #include <grpcpp/generic/generic_stub.h>
 
+#include "epipe/transport/grpc/connection.h"
 #include "epipe/transport/grpc/stream.h"
 
 namespace epipe::transport {
@@ -11,12 +11,14 @@ namespace epipe::transport {
 // The dialing side of a stream.
 class ClientStream final : public Stream, private ::grpc::ClientBidiReactor<::grpc::ByteBuffer, ::grpc::ByteBuffer> {
  public:
-  ClientStream(std::shared_ptr<::grpc::Channel> channel, std::string peer);
+  // The connection is there until the stream is over.
+  ClientStream(Connection& connection, std::string peer);
 
   ::grpc::ClientContext& context() { return context_; }  // metadata, before start()
   void start();
   // Until the listener accepted. Throws Refused or Lost.
   void wait_accepted(Patience patience);
+  void be_over() { on_over(); }  // by the connection's thread
 
  private:
   void start_read(::grpc::ByteBuffer* piece) override { StartRead(piece); }
@@ -30,7 +32,7 @@ class ClientStream final : public Stream, private ::grpc::ClientBidiReactor<::gr
   void OnWriteDone(bool ok) override { on_write(ok); }
   void OnDone(const ::grpc::Status& status) override;
 
-  std::shared_ptr<::grpc::Channel> channel_;  // shared with the dialer and its other streams
+  Connection& connection_;
   ::grpc::GenericStub stub_;
   ::grpc::ClientContext context_;
   bool accepted_ = false;

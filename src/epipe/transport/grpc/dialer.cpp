@@ -12,7 +12,7 @@ namespace epipe::transport {
 struct Dialer::State {
   DialConfig config;
   std::string authorization;
-  std::shared_ptr<::grpc::Channel> channel;  // shared with the streams
+  std::shared_ptr<Connection> connection;  // shared with the links
 };
 
 Dialer::Dialer(DialConfig config) : state_(std::make_unique<State>()) {
@@ -20,20 +20,22 @@ Dialer::Dialer(DialConfig config) : state_(std::make_unique<State>()) {
   const Address address = parse_address(config.address);
   if (!config.token.empty()) state_->authorization = bearer(config.token);
   const std::string target = address.is_unix ? address.text : "dns:///" + address.text;
-  state_->channel = ::grpc::CreateCustomChannel(target, channel_credentials(config, address), channel_arguments(config, address));
+  state_->connection = std::make_shared<Connection>(
+      ::grpc::CreateCustomChannel(target, channel_credentials(config, address), channel_arguments(config, address)));
   state_->config = std::move(config);
 }
 
 Dialer::~Dialer() = default;
 
 std::unique_ptr<Link> Dialer::open(const std::map<std::string, std::string>& about) {
-  const auto stream = std::make_shared<ClientStream>(state_->channel, state_->config.address);
+  const auto stream = std::make_shared<ClientStream>(*state_->connection, state_->config.address);
   auto& context = stream->context();
   context.AddMetadata(kVersionKey, kVersion);
   if (!state_->authorization.empty()) context.AddMetadata(kTokenKey, state_->authorization);
   for (const auto& [key, value] : to_metadata(about)) context.AddMetadata(key, value);
   stream->start();
-  auto link = std::make_unique<GrpcLink>(stream, state_->config.max_message_bytes);  // ends the stream when it is not accepted
+  // Ends the stream when it is not accepted.
+  auto link = std::make_unique<GrpcLink>(stream, state_->config.max_message_bytes, state_->connection);
   stream->wait_accepted(state_->config.connect_timeout);
   return link;
 }

@@ -10,7 +10,9 @@
 #include <algorithm>
 #include <charconv>
 #include <climits>
+#include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <mutex>
 #include <stdexcept>
 
@@ -71,6 +73,12 @@ void require_local(const Address& address) {
   if (address.is_local) return;
   throw std::invalid_argument(
       fmt::format("plaintext is for this machine only (127.0.0.1, ::1, localhost, unix:PATH), got '{}'; use TLS", address.text));
+}
+
+// gRPC says why before it aborts; nothing else it has to say is news.
+void log_assertions(gpr_log_func_args* entry) {
+  if (std::strstr(entry->message, "assertion failed") != nullptr)
+    std::fprintf(stderr, "gRPC: %s:%d: %s\n", entry->file, entry->line, entry->message);
 }
 
 int milliseconds(Patience patience) { return static_cast<int>(std::clamp<Patience::rep>(patience.count(), 1, INT_MAX)); }
@@ -164,7 +172,7 @@ void prepare_grpc() {
   static std::once_flag once;
   std::call_once(once, [] {
     ::grpc::EnableDefaultHealthCheckService(true);
-    if (std::getenv("GRPC_VERBOSITY") == nullptr) gpr_set_log_function([](gpr_log_func_args*) {});
+    if (std::getenv("GRPC_VERBOSITY") == nullptr) gpr_set_log_function(log_assertions);
   });
 }
 

@@ -49,8 +49,8 @@ std::uint64_t length_of(const std::vector<::grpc::Slice>& slices) {
 
 }  // namespace
 
-GrpcLink::GrpcLink(std::shared_ptr<Stream> stream, std::uint64_t max_message_bytes)
-    : stream_(std::move(stream)), max_message_bytes_(max_message_bytes) {}
+GrpcLink::GrpcLink(std::shared_ptr<Stream> stream, std::uint64_t max_message_bytes, std::shared_ptr<const void> owner)
+    : owner_(std::move(owner)), stream_(std::move(stream)), max_message_bytes_(max_message_bytes) {}
 
 GrpcLink::~GrpcLink() {
   stream_->close({});

@@ -17,7 +17,8 @@ class GrpcLink final : public Link {
  public:
   static constexpr std::size_t kPieceBytes = std::size_t{1} << 20;
 
-  GrpcLink(std::shared_ptr<Stream> stream, std::uint64_t max_message_bytes);
+  // `owner` is what has to outlive the stream.
+  GrpcLink(std::shared_ptr<Stream> stream, std::uint64_t max_message_bytes, std::shared_ptr<const void> owner = nullptr);
   ~GrpcLink() override;  // closes and waits for gRPC; not to be called by a thread of gRPC's
 
   void send(Bytes message) override;
@@ -32,7 +33,8 @@ class GrpcLink final : public Link {
   void start(std::uint64_t length);
   [[noreturn]] void give_up(const std::string& why);
 
-  std::shared_ptr<Stream> stream_;  // shared with gRPC, whose threads call it until the stream is over
+  std::shared_ptr<const void> owner_;  // shared with the other links of a connection
+  std::shared_ptr<Stream> stream_;     // shared with gRPC, whose threads call it until the stream is over
   const std::uint64_t max_message_bytes_;
   bool started_ = false;     // the first piece of the message below is here
   std::size_t arrived_ = 0;  // of its bytes

@@ -2,28 +2,57 @@
 
 #include <atomic>
 #include <exception>
-#include <mutex>
 #include <thread>
+#include <utility>
 
-#include "epipe/base/queue.h"
 #include "epipe/transport/grpc/grpc_link.h"
 
 namespace epipe::transport {
 namespace {
 
-void forward_pieces(Stream& from, Stream& to) {
-  while (true) {
-    ::grpc::ByteBuffer piece;
-    from.read(piece, kForever);
-    to.write(std::move(piece));
-  }
-}
+// One piece where both links are gRPC's, otherwise one message.
+class Forwarder {
+ public:
+  Forwarder(Link& from, Link& to)
+      : from_(from), to_(to), from_grpc_(dynamic_cast<GrpcLink*>(&from)), to_grpc_(dynamic_cast<GrpcLink*>(&to)) {}
 
-void forward(Link& from, Link& to) {
-  auto* const from_grpc = dynamic_cast<GrpcLink*>(&from);
-  auto* const to_grpc = dynamic_cast<GrpcLink*>(&to);
-  if (from_grpc != nullptr && to_grpc != nullptr) forward_pieces(from_grpc->stream(), to_grpc->stream());
-  while (true) to.send(from.recv(kForever));
+  void take() {
+    if (pieces()) {
+      from_grpc_->stream().read(piece_, kForever);
+    } else {
+      message_ = from_.recv(kForever);
+    }
+  }
+  void give() {
+    if (pieces()) {
+      to_grpc_->stream().write(std::exchange(piece_, {}));
+    } else {
+      to_.send(std::move(message_));
+    }
+  }
+
+ private:
+  bool pieces() const { return from_grpc_ != nullptr && to_grpc_ != nullptr; }
+
+  Link& from_;
+  Link& to_;
+  GrpcLink* const from_grpc_;
+  GrpcLink* const to_grpc_;
+  ::grpc::ByteBuffer piece_;
+  Bytes message_;
+};
+
+// Until `from` ends: the reason.
+std::string forward(Link& from, Link& to) {
+  Forwarder forwarder(from, to);
+  while (true) {
+    try {
+      forwarder.take();
+    } catch (const std::exception& ended) {
+      return ended.what();
+    }
+    forwarder.give();
+  }
 }
 
 }  // namespace
@@ -41,16 +70,13 @@ struct Relay::State {
   std::thread there;
   std::thread back;
 
+  // A side that takes nothing any more has ended, too; but it may have said something last, which the other thread reads first.
   void run(Link& from, Link& to) {
     try {
-      forward(from, to);
-    } catch (const Closed&) {
-      end("closed");
-    } catch (const std::exception& failure) {
-      end(failure.what());
+      end(forward(from, to));
+    } catch (const std::exception&) {
     }
   }
-  // What had arrived from one side was handed to the other before this.
   void end(const std::string& reason) {
     if (ended.exchange(true)) return;
     close_because(*a, reason);

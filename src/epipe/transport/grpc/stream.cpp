@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <utility>
+
 #include "epipe/base/queue.h"
 
 namespace epipe::transport {
@@ -43,6 +45,7 @@ void Stream::close(const std::string& reason) {
   closed_ = true;
   close_reason_ = reason;
   incoming_.clear();
+  written_ = 0;
   const bool wait = !over_;
   advance(lock);
   if (wait) linger();
@@ -77,6 +80,7 @@ void Stream::on_read(bool ok) {
 void Stream::on_write(bool ok) {
   std::unique_lock lock(mutex_);
   writing_ = false;
+  ++written_;
   leaving_.Clear();
   if (!ok) ended_ = true;
   if (ended_) outgoing_.clear();
@@ -101,12 +105,13 @@ void Stream::on_lost(const std::string& why) {
 
 void Stream::on_over() {
   const auto self = shared_from_this();  // a waiting thread may drop the last other owner as soon as it wakes
+  std::unique_ptr<::grpc::Alarm> alarm;
   {
     const std::lock_guard lock(mutex_);
     over_ = true;
+    alarm_.swap(alarm);
   }
   changed_.notify_all();
-  alarm_.Cancel();
 }
 
 // What to ask gRPC for next. A closed stream goes on reading, because the peer's end shows there.
@@ -140,11 +145,25 @@ void Stream::advance(std::unique_lock<std::mutex>& lock) {
   if (step.release) release();
 }
 
+// Pieces of a closed stream are written as long as the peer takes them. Each time takes a new alarm: one must not be set by its own call.
 void Stream::linger() {
-  const auto deadline = std::chrono::system_clock::now() + kLinger;
-  alarm_.Set(deadline, [self = shared_from_this()](bool expired) {
-    if (expired) self->cancel();
+  auto alarm = std::make_unique<::grpc::Alarm>();
+  alarm->Set(std::chrono::system_clock::now() + kLinger, [weak = weak_from_this()](bool expired) {
+    const auto self = weak.lock();
+    if (expired && self) self->cancel_if_stuck();
   });
+  const std::lock_guard lock(mutex_);
+  if (!over_) alarm_.swap(alarm);
+}
+
+void Stream::cancel_if_stuck() {
+  bool stuck = false;
+  {
+    const std::lock_guard lock(mutex_);
+    if (over_) return;
+    stuck = std::exchange(written_, 0) == 0;
+  }
+  stuck ? cancel() : linger();
 }
 
 }  // namespace epipe::transport

@@ -62,9 +62,9 @@ class Stream : public std::enable_shared_from_this<Stream> {
     bool release = false;
   };
   Step next_step();  // with the mutex held
-  void take(const Step& step);
   void advance(std::unique_lock<std::mutex>& lock);
   void linger();
+  void cancel_if_stuck();
 
   const std::string peer_;
   std::deque<::grpc::ByteBuffer> incoming_;
@@ -80,7 +80,8 @@ class Stream : public std::enable_shared_from_this<Stream> {
   bool finished_ = false;  // finish() was called
   bool released_ = false;
   bool over_ = false;
-  ::grpc::Alarm alarm_;  // ends a stream that was closed but whose peer takes nothing
+  int written_ = 0;                       // pieces, since the alarm was set
+  std::unique_ptr<::grpc::Alarm> alarm_;  // ends a stream that was closed but whose peer takes nothing
 };
 
 }  // namespace epipe::transport

@@ -1,11 +1,10 @@
 #include <stdexcept>
 
-#include "epipe/transport/c10d/group.h"
+#include "epipe/transport/c10d/backend.h"
 
-// What a build without gloo links instead.
 namespace epipe::transport {
 
-std::unique_ptr<Group> make_group(const GroupConfig&) {
+std::unique_ptr<Group> make_gloo_group(const GroupConfig&, Store, std::shared_ptr<StoreBoard>) {
   throw std::runtime_error("this epipe was built without gloo: install libgloo-dev, then rebuild");
 }
 

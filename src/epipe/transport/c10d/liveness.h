@@ -1,0 +1,46 @@
+#pragma once
+
+#include <chrono>
+#include <condition_variable>
+#include <cstdint>
+#include <map>
+#include <mutex>
+#include <string>
+#include <thread>
+
+#include "epipe/transport/c10d/backend.h"
+
+namespace epipe::transport {
+
+// Who is still there, for engines that do not notice it themselves: every rank counts up a number in the store, and a rank whose number
+// stands still is gone.
+class Liveness {
+ public:
+  Liveness(Store store, int rank, int size);
+  ~Liveness();
+  Liveness(const Liveness&) = delete;
+  Liveness& operator=(const Liveness&) = delete;
+
+  std::string lost(int rank);  // why it is gone, or empty while it is there
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  struct Sign {
+    std::int64_t count = -1;
+    Clock::time_point at = Clock::now();
+  };
+  void watch();
+  void look();
+
+  Store store_;
+  const int rank_;
+  const int size_;
+  std::mutex mutex_;
+  std::condition_variable stopping_;
+  bool stopped_ = false;  // guarded by mutex_, as is what follows
+  std::map<int, std::string> lost_;
+  std::map<int, Sign> signs_;  // the thread's
+  std::thread thread_;
+};
+
+}  // namespace epipe::transport
