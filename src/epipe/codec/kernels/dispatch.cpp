@@ -29,6 +29,11 @@ const Kernels& scalar() {
       scalar_impl::encode_search,
       scalar_impl::decode_table,
       scalar_impl::scan_brackets,
+      scalar_impl::transform_blocks,
+      scalar_impl::quantize,
+      scalar_impl::look_up,
+      scalar_impl::encode_tokens,
+      scalar_impl::decode_tokens,
   };
   return kTable;
 }

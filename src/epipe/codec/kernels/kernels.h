@@ -64,6 +64,11 @@ struct BracketScan {
   bool fits;
 };
 
+struct DeadZone;
+struct BlockTransform;
+struct RansEncoder;
+struct RansDecoder;
+
 struct Kernels {
   std::string_view name;  // "scalar", "avx2", "avx512"
 
@@ -90,6 +95,17 @@ struct Kernels {
   // One pass over a tensor that is not empty: its key range, and counts and keys for 1 to kMaxBrackets brackets, added to
   // what they hold. Gives up, with fits = false, when one has fewer than 64 places left for keys inside.
   BracketScan (*scan_brackets)(std::span<const float> x, KeyOf of, std::span<Bracket> brackets);
+
+  // kBatch blocks at once: value k of block g is in[k * in_stride + g]; k counts along the width first. `out` may not be `in`.
+  void (*transform_blocks)(const BlockTransform& t, const float* in, std::size_t in_stride, float* out, std::size_t out_stride);
+  // Finite values to tokens; no level may exceed kMaxLevel.
+  void (*quantize)(std::span<const float> y, const DeadZone& zone, std::uint8_t* tokens);
+  // out[i] = values[table_of[i] * kTokenRoom + tokens[i]].
+  void (*look_up)(std::span<const std::uint8_t> tokens, const std::uint8_t* table_of, const float* values, float* out);
+  // Token i by table table_of[i]. Decoding is false when the words run out; it needs one table entry per slot, so any words decode.
+  void (*encode_tokens)(RansEncoder& encoder, std::span<const std::uint8_t> tokens, const std::uint8_t* table_of,
+                        const std::uint32_t* tables);
+  bool (*decode_tokens)(RansDecoder& decoder, std::span<std::uint8_t> tokens, const std::uint8_t* table_of, const std::uint32_t* tables);
 };
 
 const Kernels& scalar();

@@ -1,6 +1,9 @@
 #pragma once
 
 #include "epipe/codec/kernels/kernels.h"
+#include "epipe/codec/kernels/rans.h"
+#include "epipe/codec/kernels/tokens.h"
+#include "epipe/codec/kernels/transform.h"
 
 // The reference: short loops that can be read at a glance. SIMD versions use them for what is left over at the end.
 namespace epipe::kernels::scalar_impl {
@@ -17,5 +20,10 @@ void decode_runs(ByteView in, const RunTable& runs, std::span<float> out);
 void encode_search(std::span<const float> x, std::span<const float> thresholds, unsigned bits, MutableBytes out);
 void decode_table(ByteView in, std::span<const float> table, unsigned bits, std::span<float> out);
 BracketScan scan_brackets(std::span<const float> x, KeyOf of, std::span<Bracket> brackets);
+void transform_blocks(const BlockTransform& t, const float* in, std::size_t in_stride, float* out, std::size_t out_stride);
+void quantize(std::span<const float> y, const DeadZone& zone, std::uint8_t* tokens);
+void look_up(std::span<const std::uint8_t> tokens, const std::uint8_t* table_of, const float* values, float* out);
+void encode_tokens(RansEncoder& encoder, std::span<const std::uint8_t> tokens, const std::uint8_t* table_of, const std::uint32_t* tables);
+bool decode_tokens(RansDecoder& decoder, std::span<std::uint8_t> tokens, const std::uint8_t* table_of, const std::uint32_t* tables);
 
 }  // namespace epipe::kernels::scalar_impl

@@ -1,0 +1,124 @@
+// The entropy coder's kernels in terms of the lane operations of avx2.cpp and avx512.cpp, as in simd.inc.h.
+// NOLINTBEGIN(misc-definitions-in-headers): the namespace is unnamed, one per including file
+
+// ---- tokens ----
+
+void quantize(std::span<const float> y, const DeadZone& zone, std::uint8_t* tokens) {
+  const std::size_t full = y.size() / kLanes * kLanes;
+  const Floats scale = all_floats(zone.scale);
+  const Floats threshold = all_floats(zone.threshold);
+  const Floats offset = all_floats(zone.offset);
+  for (std::size_t i = 0; i < full; i += kLanes) {
+    const Ints bits = bits_of(load_floats(y.data() + i));
+    const Ints sign = and_(sign_of(bits), all_ints(1));
+    const Floats a = mul(as_floats(and_(bits, all_ints(0x7fffffff))), scale);
+    const Ints level = keep_if(at_least(a, threshold), truncate_to_ints(add(a, offset)));
+    const Ints octaves = sub(shift_right(bits_of(to_floats(level)), 22), all_ints(kHalfOctaves));
+    const Ints large = add(shift_left(octaves, 1), add(sign, all_ints(kFirstEscape)));
+    const Ints small = keep_if(less(all_ints(0), level), add(shift_left(level, 1), sub(sign, all_ints(1))));
+    store_codes(tokens + i, select(less(all_ints(kMaxMagnitude), level), large, small));
+  }
+  scalar_impl::quantize(y.subspan(full), zone, tokens + full);
+}
+
+void look_up(std::span<const std::uint8_t> tokens, const std::uint8_t* table_of, const float* values, float* out) {
+  const std::size_t full = tokens.size() / kLanes * kLanes;
+  for (std::size_t i = 0; i < full; i += kLanes) {
+    store_floats(out + i, gather(values, add(shift_left(load_codes(table_of + i), 7), load_codes(tokens.data() + i))));
+  }
+  scalar_impl::look_up(tokens.subspan(full), table_of + full, values, out + full);
+}
+
+// ---- rANS: kMaxStates lanes in several registers; other lane counts are for small tensors and go through the reference ----
+
+constexpr std::size_t kRegisters = kMaxStates / kLanes;
+static_assert(kTokenRoom == 128);
+
+void encode_tokens(RansEncoder& encoder, std::span<const std::uint8_t> tokens, const std::uint8_t* table_of, const std::uint32_t* tables) {
+  if (encoder.lanes != kMaxStates) return scalar_impl::encode_tokens(encoder, tokens, table_of, tables);
+  const std::size_t full = tokens.size() / kMaxStates * kMaxStates;
+  scalar_impl::encode_tokens(encoder, tokens.subspan(full), table_of + full, tables);
+  Ints states[kRegisters];  // NOLINT(*-avoid-c-arrays): a template would drop the alignment
+  for (std::size_t r = 0; r < kRegisters; ++r) states[r] = load_ints(encoder.states.data() + r * kLanes);
+  for (std::size_t i = full; i > 0;) {
+    for (std::size_t r = kRegisters; r-- > 0;) {
+      i -= kLanes;
+      const Ints entry = gather(tables, add(shift_left(load_codes(table_of + i), 7), load_codes(tokens.data() + i)));
+      const Ints frequency = shift_right(entry, 16);
+      Ints x = states[r];
+      const Mask spill = not_less(shift_right(x, 20), frequency);
+      encoder.out = store_words_before(encoder.out, x, mask_bits(spill));
+      x = select(spill, shift_right(x, 16), x);
+      // x / frequency is below 2^20: a float quotient is off by at most one.
+      Ints quotient = truncate_to_ints(div(to_floats(shift_right(x, 1)), mul(to_floats(frequency), all_floats(0.5F))));
+      Ints rest = sub(x, multiply(quotient, frequency));
+      const Mask low = less(rest, all_ints(0));
+      quotient = sub(quotient, keep_if(low, all_ints(1)));
+      rest = add(rest, keep_if(low, frequency));
+      const Mask high = not_less(rest, frequency);
+      quotient = add(quotient, keep_if(high, all_ints(1)));
+      rest = sub(rest, keep_if(high, frequency));
+      states[r] = add(add(shift_left(quotient, kProbabilityBits), rest), and_(entry, all_ints(0xffff)));
+    }
+  }
+  for (std::size_t r = 0; r < kRegisters; ++r) store_ints(encoder.states.data() + r * kLanes, states[r]);
+}
+
+bool decode_tokens(RansDecoder& decoder, std::span<std::uint8_t> tokens, const std::uint8_t* table_of, const std::uint32_t* tables) {
+  if (decoder.lanes != kMaxStates) return scalar_impl::decode_tokens(decoder, tokens, table_of, tables);
+  Ints states[kRegisters];  // NOLINT(*-avoid-c-arrays): a template would drop the alignment
+  for (std::size_t r = 0; r < kRegisters; ++r) states[r] = load_ints(decoder.states.data() + r * kLanes);
+  const Ints low_bits = all_ints(kProbabilityScale - 1);
+  std::size_t i = 0;
+  // Whole registers of words are loaded, so the last few words are left to the reference.
+  while (i + kMaxStates <= tokens.size() && decoder.end - decoder.in >= static_cast<std::ptrdiff_t>(2 * kMaxStates)) {
+    for (std::size_t r = 0; r < kRegisters; ++r, i += kLanes) {
+      Ints x = states[r];
+      const Ints entry = gather(tables, add(shift_left(load_codes(table_of + i), kProbabilityBits), and_(x, low_bits)));
+      store_codes(tokens.data() + i, and_(entry, all_ints(0xff)));
+      const Ints frequency = add(and_(shift_right(entry, 8), low_bits), all_ints(1));
+      x = add(multiply(frequency, shift_right(x, kProbabilityBits)), shift_right(entry, 20));
+      const Mask hungry = equal(shift_right(x, 16), all_ints(0));
+      const unsigned bits = mask_bits(hungry);
+      states[r] = select(hungry, or_(shift_left(x, 16), spread_words(decoder.in, bits)), x);
+      decoder.in += 2 * static_cast<std::ptrdiff_t>(__builtin_popcount(bits));
+    }
+  }
+  for (std::size_t r = 0; r < kRegisters; ++r) store_ints(decoder.states.data() + r * kLanes, states[r]);
+  return scalar_impl::decode_tokens(decoder, tokens.subspan(i), table_of + i, tables);
+}
+
+// ---- block transforms ----
+
+// out[k][...] = sum over x of matrix[k][x] in[x][...] for vectors that lie `in_step` and `out_step` floats apart; four sums at a time.
+template <std::size_t kSums>
+inline void multiply_rows(const float* matrix, std::size_t n, const float* in, std::size_t in_step, float* out, std::size_t out_step) {
+  Floats sums[kSums];  // NOLINT(*-avoid-c-arrays): as above
+  const Floats first = load_floats(in);
+  for (std::size_t k = 0; k < kSums; ++k) sums[k] = mul(all_floats(matrix[k * n]), first);
+  for (std::size_t x = 1; x < n; ++x) {
+    const Floats v = load_floats(in + x * in_step);
+    for (std::size_t k = 0; k < kSums; ++k) sums[k] = fma(all_floats(matrix[k * n + x]), v, sums[k]);
+  }
+  for (std::size_t k = 0; k < kSums; ++k) store_floats(out + k * out_step, sums[k]);
+}
+
+inline void multiply_all(const float* matrix, std::size_t n, const float* in, std::size_t in_step, float* out, std::size_t out_step) {
+  std::size_t k = 0;
+  for (; k + 4 <= n; k += 4) multiply_rows<4>(matrix + k * n, n, in, in_step, out + k * out_step, out_step);
+  for (; k < n; ++k) multiply_rows<1>(matrix + k * n, n, in, in_step, out + k * out_step, out_step);
+}
+
+void transform_blocks(const BlockTransform& t, const float* in, std::size_t in_stride, float* out, std::size_t out_stride) {
+  std::array<float, kMaxEdge * kMaxEdge * kLanes> half;
+  for (std::size_t g = 0; g < kBatch; g += kLanes) {
+    for (std::size_t r = 0; r < t.height; ++r) {
+      multiply_all(t.columns, t.width, in + r * t.width * in_stride + g, in_stride, half.data() + r * t.width * kLanes, kLanes);
+    }
+    for (std::size_t v = 0; v < t.width; ++v) {
+      multiply_all(t.rows, t.height, half.data() + v * kLanes, t.width * kLanes, out + v * out_stride + g, t.width * out_stride);
+    }
+  }
+}
+
+// NOLINTEND(misc-definitions-in-headers)

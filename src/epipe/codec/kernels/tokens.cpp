@@ -1,0 +1,15 @@
+#include "epipe/codec/kernels/tokens.h"
+
+#include "epipe/codec/kernels/scalar.h"
+
+namespace epipe::kernels::scalar_impl {
+
+void quantize(std::span<const float> y, const DeadZone& zone, std::uint8_t* tokens) {
+  for (std::size_t i = 0; i < y.size(); ++i) tokens[i] = token_of(level_of(y[i], zone), y[i] < 0);
+}
+
+void look_up(std::span<const std::uint8_t> tokens, const std::uint8_t* table_of, const float* values, float* out) {
+  for (std::size_t i = 0; i < tokens.size(); ++i) out[i] = values[table_of[i] * kTokenRoom + tokens[i]];
+}
+
+}  // namespace epipe::kernels::scalar_impl
