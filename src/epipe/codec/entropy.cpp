@@ -23,6 +23,7 @@ namespace {
 
 constexpr const char* kStateName = "rate";
 constexpr double kStepFloor = 2e-3;     // of the RMS of the values that are not zero
+constexpr double kAim = 0.994;          // of the target, which is an upper bound
 constexpr int kMaxPasses = 3;           // over the whole tensor, to meet the target
 constexpr std::uint64_t kRecheck = 64;  // calls after which the form is chosen again
 constexpr int kPlainExponents = 60;     // tensors with larger or smaller extremes are scaled by a power of two
@@ -123,19 +124,23 @@ class Entropy final : public Codec {
 
   State state() const override {
     if (!memory_) return {};
-    const std::vector<double> numbers = {static_cast<double>(memory_->form.edge), static_cast<double>(memory_->form.context), memory_->step,
-                                         memory_->correction, static_cast<double>(memory_->calls)};
+    const std::vector<double> numbers = {static_cast<double>(memory_->form.edge),
+                                         static_cast<double>(memory_->form.context),
+                                         memory_->form.transform ? 1.0 : 0.0,
+                                         memory_->step,
+                                         memory_->correction,
+                                         static_cast<double>(memory_->calls)};
     return {{kStateName, torch::tensor(numbers, torch::kFloat64)}};
   }
 
   void set_state(const State& state) override {
     memory_.reset();
     const auto found = state.find(kStateName);
-    if (found == state.end() || found->second.numel() != 5) return;
+    if (found == state.end() || found->second.numel() != 6) return;
     const auto numbers = found->second.to(torch::kFloat64).contiguous();
     const double* const n = numbers.data_ptr<double>();
-    memory_ = Memory{{static_cast<std::uint8_t>(n[0]), static_cast<Context>(static_cast<std::uint8_t>(n[1]))},
-                     static_cast<float>(n[2]), n[3], static_cast<std::uint64_t>(n[4])};
+    const Form form{static_cast<std::uint8_t>(n[0]), static_cast<Context>(static_cast<std::uint8_t>(n[1])), n[2] != 0};
+    memory_ = Memory{form, static_cast<float>(n[3]), n[4], static_cast<std::uint64_t>(n[5])};
   }
 
  private:
@@ -152,13 +157,14 @@ class Entropy final : public Codec {
     const auto add = [&](Form form) {
       if (Planes::fits(tensor, form)) all.push_back(form);
     };
-    if (kind_ != EntropyKind::kEc) {
-      add({8, Context::kParents});
-      if (tensor.dims.size() == 4 && std::max(tensor.dims[2], tensor.dims[3]) > 8) add({16, Context::kParents});
+    if (kind_ != EntropyKind::kEc && tensor.dims.size() >= 3) {
+      add({8, Context::kParents, true});
+      if (std::max(tensor.dims.back(), tensor.dims[tensor.dims.size() - 2]) > 8) add({16, Context::kParents, true});
     }
     if (kind_ != EntropyKind::kDct || all.empty()) {
       add({0, Context::kRunning});
       add({0, Context::kNeighbours});
+      if (tensor.dims.size() == 4) add({16, Context::kParents, false});
       if (all.empty() || tensor.values() < 4096) add({0, Context::kNone});
     }
     return all;
@@ -172,14 +178,14 @@ class Entropy final : public Codec {
 
   // Bits that the payload may take, or the squared error it may have.
   double goal(const TensorSpec& tensor, const Scale& scale) const {
-    if (target_.is_error) return 0.97 * target_.value * scale.energy;
+    if (target_.is_error) return target_.value * scale.energy;
     const std::size_t header = (wire::kFixedBytes + 8 * tensor.dims.size() + spec().size() + 7) / 8 * 8;
     const double all = target_.value * static_cast<double>(tensor.values());
     return std::max(all - 8 * static_cast<double>(header), 0.5 * all);
   }
 
   StepRange range_for(const Form& form, const Scale& scale, float guess) const {
-    const float gain = form.edge == 0 ? 1 : form.edge;  // how much larger than a value a coefficient can be
+    const float gain = form.transform ? form.edge : 1;  // how much larger than a value a coefficient can be
     const float finest = scale.largest * gain / kernels::kMaxLevel;
     const float floor = target_.is_error ? finest : std::max(finest, static_cast<float>(kStepFloor * scale.rms));
     const float ceiling = 2 * gain * scale.largest;
@@ -200,7 +206,8 @@ class Entropy final : public Codec {
       const Sample sample(Planes(tensor, form, chunk_log2()), x, *options_.kernels);
       const float step = find_step(sample, goal(tensor, scale), range_for(form, scale, 0));
       // At the floor of the step the rate decides.
-      const double cost = target_.is_error ? sample.bits(step) : sample.squared_error(step) * std::exp2(2 * sample.bits(step) / goal(tensor, scale));
+      const double cost =
+          target_.is_error ? sample.bits(step) : sample.squared_error(step) * std::exp2(2 * sample.bits(step) / goal(tensor, scale));
       if (cost < least) {
         least = cost;
         best = form;
@@ -220,13 +227,13 @@ class Entropy final : public Codec {
     levels_.resize(planes.symbols());
     Tokens result;
     result.chunks.resize(planes.chunks());
-    std::vector<CountedTokens> counts(options_.pool == nullptr ? 1 : static_cast<std::size_t>(options_.pool->threads()), CountedTokens(planes.slots()));
-    for_chunks(planes, options_.pool, [&](std::size_t part, std::size_t c, const Chunk& chunk) {
-      std::vector<float> room;
-      const auto y = planes.load(chunk, x, *options_.kernels, room);
+    std::vector<CountedTokens> counts(options_.pool == nullptr ? 1 : static_cast<std::size_t>(options_.pool->threads()),
+                                      CountedTokens(planes.slots()));
+    for_chunks(planes, options_.pool, [&](std::size_t part, std::size_t c, const Chunk& chunk, ChunkScratch& scratch) {
+      const auto y = planes.load(chunk, x, *options_.kernels, scratch.planes);
       const std::size_t at = chunk.first * planes.unit_symbols();
-      tokenize(planes, chunk, y, dead_zone(step), *options_.kernels, tokens_at(tokens_, at), tokens_at(levels_, at), counts[part],
-               &result.chunks[c].raw);
+      tokenize(planes, chunk, y, dead_zone(step), *options_.kernels, tokens_at(tokens_, at), tokens_at(levels_, at), scratch.tokens,
+               counts[part], &result.chunks[c].raw);
     });
     for (std::size_t part = 1; part < counts.size(); ++part) counts[0].add(counts[part]);
     result.counts = counts[0].total();
@@ -235,9 +242,8 @@ class Entropy final : public Codec {
 
   double squared_error_of(const Planes& planes, std::span<const float> x, float step, const TokenTables& tables) {
     std::vector<double> errors(planes.chunks());
-    for_chunks(planes, options_.pool, [&](std::size_t, std::size_t c, const Chunk& chunk) {
-      std::vector<float> room;
-      const auto y = planes.load(chunk, x, *options_.kernels, room);
+    for_chunks(planes, options_.pool, [&](std::size_t, std::size_t c, const Chunk& chunk, ChunkScratch& scratch) {
+      const auto y = planes.load(chunk, x, *options_.kernels, scratch.planes);
       errors[c] = squared_error(planes, chunk, y, dead_zone(step), tokens_at(levels_, chunk.first * planes.unit_symbols()), tables, step);
     });
     double sum = 0;
@@ -261,14 +267,14 @@ class Entropy final : public Codec {
     Tokens tokens;
     TokenTables tables;
     for (int pass = 1;; ++pass) {
-      head.step = find_step(sample, wanted / memory.correction, {range.floor, range.ceiling, head.step});
+      head.step = find_step(sample, kAim * wanted / memory.correction, {range.floor, range.ceiling, head.step});
       tokens = tokenize_all(planes, x, head.step);
       tables = fit_tables(tokens.counts, sample.shifts(head.step), planes.levels());
       const double got = target_.is_error ? squared_error_of(planes, x, head.step, tables) : payload_bits(planes, head, tables, tokens);
       const double promised = target_.is_error ? sample.squared_error(head.step) : sample.bits(head.step);
       if (promised > 0 && got > 0) memory.correction = std::clamp(got / promised, 0.05, 20.0);
       const bool at_end = head.step <= range.floor && got <= wanted;
-      const bool met = target_.is_error ? got <= wanted / 0.97 && got >= 0.93 * wanted : got <= 1.01 * wanted && got >= 0.985 * wanted;
+      const bool met = target_.is_error ? got <= wanted && got >= 0.93 * wanted : got <= wanted && got >= 0.98 * wanted;
       if (met || at_end || pass == kMaxPasses) break;
     }
     memory.step = std::ldexp(head.step, exponent);
@@ -280,15 +286,16 @@ class Entropy final : public Codec {
     Bytes side;
     write_tables(tables, planes.levels(), side);
     const double per_chunk = 16.0 * head.lanes + 8 * 4;  // states beyond what they carry, and the index
-    return coded_bits(tokens.counts, tables) + 8 * (12 + static_cast<double>(side.size())) + per_chunk * static_cast<double>(planes.chunks());
+    return coded_bits(tokens.counts, tables) + 8 * (12 + static_cast<double>(side.size())) +
+           per_chunk * static_cast<double>(planes.chunks());
   }
 
   void encode_all(const Planes& planes, const CodedHead& head, const TokenTables& tables, Tokens& tokens) {
     const Coding coding{planes, tables, head.lanes, head.step, *options_.kernels};
     const kernels::EncodeTables encode_tables(tables.tables);
-    for_chunks(planes, options_.pool, [&](std::size_t, std::size_t c, const Chunk& chunk) {
+    for_chunks(planes, options_.pool, [&](std::size_t, std::size_t c, const Chunk& chunk, ChunkScratch& scratch) {
       const std::size_t at = chunk.first * planes.unit_symbols();
-      encode_chunk(coding, chunk, tokens_at(tokens_, at), tokens_at(levels_, at), encode_tables, tokens.chunks[c].words);
+      encode_chunk(coding, chunk, tokens_at(tokens_, at), tokens_at(levels_, at), encode_tables, scratch.tokens, tokens.chunks[c].words);
     });
   }
 

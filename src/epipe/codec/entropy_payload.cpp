@@ -9,6 +9,7 @@
 #include <limits>
 #include <optional>
 
+#include "epipe/codec/kernels/transform.h"
 #include "epipe/codec/token_stream.h"
 
 namespace epipe::codec {
@@ -42,7 +43,8 @@ Result<CodedHead> read_head(const wire::TensorSpec& tensor, ByteReader& in) {
   const auto bytes = in.take_bytes(9);
   if (!bytes) return bad("the head of a coded tensor has 10 bytes, the payload ends before");
   CodedHead head;
-  head.form = {load<std::uint8_t>(*bytes, 0), static_cast<Context>(load<std::uint8_t>(*bytes, 1))};
+  const auto blocks = load<std::uint8_t>(*bytes, 0);
+  head.form = {static_cast<std::uint8_t>(blocks & 0x7fU), static_cast<Context>(load<std::uint8_t>(*bytes, 1)), (blocks & 0x80U) != 0};
   const auto sizes = load<std::uint8_t>(*bytes, 2);
   head.chunk_log2 = sizes & 31U;
   head.lanes = 1U << (sizes >> 5U);
@@ -108,7 +110,7 @@ unsigned lanes_for(std::size_t symbols) {
 void write_coded(const CodedHead& head, const TokenTables& tables, std::size_t levels, std::span<const EncodedChunk> chunks, Bytes& out) {
   const std::size_t start = out.size();
   append(out, PayloadKind::kCoded);
-  append(out, head.form.edge);
+  append(out, static_cast<std::uint8_t>(head.form.edge | (head.form.transform ? 0x80U : 0U)));
   append(out, head.form.context);
   append(out, static_cast<std::uint8_t>(head.chunk_log2 | static_cast<unsigned>(std::bit_width(head.lanes) - 1) << 5U));
   append(out, head.step);
@@ -123,7 +125,8 @@ void write_coded(const CodedHead& head, const TokenTables& tables, std::size_t l
   for (const EncodedChunk& chunk : chunks) out.insert(out.end(), chunk.raw.begin(), chunk.raw.end());
 }
 
-Result<void> decode_coded(const wire::TensorSpec& tensor, ByteView in, const kernels::Kernels& kernels, ThreadPool* pool, std::span<float> x) {
+Result<void> decode_coded(const wire::TensorSpec& tensor, ByteView in, const kernels::Kernels& kernels, ThreadPool* pool,
+                          std::span<float> x) {
   ByteReader reader(in);
   const auto kind = reader.take<std::uint8_t>();
   if (kind == 0 && reader.rest().size() == 4 * x.size()) {
@@ -147,14 +150,15 @@ Result<void> decode_coded(const wire::TensorSpec& tensor, ByteView in, const ker
   const kernels::DecodeTables decode_tables(tables.value().tables);
   const std::vector<float> values = token_values(tables.value(), head.value().step);
   std::atomic<bool> sound = true;
-  for_chunks(planes, pool, [&](std::size_t, std::size_t c, const Chunk& chunk) {
-    std::vector<float> y(chunk.symbols + 16);
+  for_chunks(planes, pool, [&](std::size_t, std::size_t c, const Chunk& chunk, ChunkScratch& scratch) {
+    auto& y = scratch.y;
+    y.resize(chunk.symbols + kernels::kBatch);
     const ChunkBytes& bytes = chunks.value()[c];
-    if (!decode_chunk(coding, chunk, bytes.words, bytes.raw, decode_tables, values, {y.data(), chunk.symbols})) {
+    if (!decode_chunk(coding, chunk, bytes.words, bytes.raw, decode_tables, values, scratch.tokens, {y.data(), chunk.symbols})) {
       sound = false;
       return;
     }
-    planes.store(chunk, y, kernels, x);
+    planes.store(chunk, y, kernels, scratch.planes, x);
   });
   if (!sound) return bad("a chunk does not hold the symbols of a tensor");
   if (head.value().exponent != 0) scale_values(x, head.value().exponent);

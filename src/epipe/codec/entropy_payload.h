@@ -4,12 +4,13 @@
 #include "epipe/base/result.h"
 #include "epipe/base/thread_pool.h"
 #include "epipe/codec/planes.h"
+#include "epipe/codec/token_stream.h"
 #include "epipe/codec/token_tables.h"
 
 // The payload of the entropy codecs. docs/wire_format.md is normative.
 //
 //   u8 kind: 0 values as they are (f32 each) | 1 all zeros | 2 coded:
-//   u8 edge | u8 context | u8 log2 of the chunk + 32 log2 of the lanes | f32 step | i16 exponent | tables
+//   u8 edge + 128 if transformed | u8 context | u8 log2 of the chunk + 32 log2 of the lanes | f32 step | i16 exponent | tables
 //   per chunk: varint words, varint raw bytes | zeros up to a multiple of 4
 //   per chunk: states and words | per chunk: raw bits
 namespace epipe::codec {
@@ -33,17 +34,26 @@ struct EncodedChunk {
 void write_coded(const CodedHead& head, const TokenTables& tables, std::size_t levels, std::span<const EncodedChunk> chunks, Bytes& out);
 
 // Fills x from any payload of the entropy codecs, without the scaling by 2^exponent that `exponent` asks for.
-Result<void> decode_coded(const wire::TensorSpec& tensor, ByteView in, const kernels::Kernels& kernels, ThreadPool* pool, std::span<float> x);
+Result<void> decode_coded(const wire::TensorSpec& tensor, ByteView in, const kernels::Kernels& kernels, ThreadPool* pool,
+                          std::span<float> x);
 
 // Lanes for chunks of this many symbols: a state costs two bytes more than it carries, so small chunks have fewer.
 unsigned lanes_for(std::size_t symbols);
 
-// Calls each(index, chunk) for every chunk, shared between the threads of the pool; part(index) announces the thread's share.
+// Warm buffers of one thread that codes chunks.
+struct ChunkScratch {
+  Planes::Scratch planes;
+  TokenScratch tokens;
+  std::vector<float> y;
+};
+
+// Calls each(part, index, chunk, scratch) for every chunk; `part` is the number of the thread's share.
 template <typename Each>
 void for_chunks(const Planes& planes, ThreadPool* pool, Each&& each) {
   const std::size_t align = planes.chunk_units() * planes.unit_symbols();
   for_parts(pool, planes.symbols(), align, [&](std::size_t part, std::size_t begin, std::size_t end) {
-    for (std::size_t c = begin / align; c * align < end; ++c) each(part, c, planes.chunk(c));
+    ChunkScratch scratch;
+    for (std::size_t c = begin / align; c * align < end; ++c) each(part, c, planes.chunk(c), scratch);
   });
 }
 

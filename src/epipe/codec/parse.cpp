@@ -22,7 +22,8 @@ namespace {
 constexpr unsigned kMaxBits = 16;
 constexpr unsigned kMaxRank = 65535;
 constexpr std::size_t kMaxChain = 4;
-constexpr std::string_view kKnown = "none fp16 bf16 uniform:B sort:Q+S fast:Q+S kmeans:B ec:N dct:N auto:N ec@E dct@E auto@E topk:R lowrank:K power:K";
+constexpr std::string_view kKnown =
+    "none fp16 bf16 uniform:B sort:Q+S fast:Q+S kmeans:B ec:N dct:N auto:N ec@E dct@E auto@E topk:R lowrank:K power:K";
 
 // Where and why the text is wrong.
 struct Complaint {

@@ -10,8 +10,9 @@
 
 // How the entropy codecs lay a tensor out: as units in chunks, and each chunk as planes of symbols.
 //
-//   no transform   a unit is a value; a plane is a row of consecutive values
-//   block DCT      a unit is a block; plane k holds coefficient k of every block of the chunk
+//   rows     a unit is a value; a plane is a row of consecutive values
+//   blocks   a unit is a block; plane k holds value k, or coefficient k of the DCT, of every block of the chunk. Blocks are squares of
+//            the maps of [N, C, H, W], and stretches along T of [N, T, F]
 //
 // Chunks are independent of each other. The context of a symbol is made from planes before its own, so all symbols of a plane can be
 // coded side by side.
@@ -21,13 +22,14 @@ enum class Context : std::uint8_t {
   kNone = 0,
   kRunning = 1,     // a running mean of the magnitudes in the same column of the rows before
   kNeighbours = 2,  // the three nearest magnitudes in the row before
-  kParents = 3,     // magnitudes at lower frequencies of the same block
+  kParents = 3,     // magnitudes above and to the left in the same block, which are those at lower frequencies
 };
 
 // What the encoder chooses per tensor.
 struct Form {
-  std::uint8_t edge = 0;  // the largest edge of a block: 0 (no transform), 8 or 16
+  std::uint8_t edge = 0;  // the largest edge of a block: 0 (no blocks), 8 or 16
   Context context = Context::kNone;
+  bool transform = false;  // of the blocks
 
   bool operator==(const Form&) const = default;
 };
@@ -40,13 +42,18 @@ struct Chunk {
 };
 
 struct Plane {
-  std::size_t begin;   // in the chunk's symbols
+  std::size_t begin;  // in the chunk's symbols
   std::size_t length;
-  std::size_t slot;    // of its first context level
+  std::size_t slot;  // of its first context level
 };
 
 class Planes {
  public:
+  // Warm buffers of one thread.
+  struct Scratch {
+    std::vector<float> room, batch, last;
+  };
+
   // The form must be one that fits() this shape.
   Planes(const wire::TensorSpec& tensor, Form form, unsigned chunk_log2);
 
@@ -70,14 +77,15 @@ class Planes {
   std::size_t slots() const { return bands_ * levels(); }
 
   // The chunk's symbols as floats, plane after plane: transformed, or just where they lie in `x`.
-  std::span<const float> load(const Chunk& chunk, std::span<const float> x, const kernels::Kernels& kernels, std::vector<float>& room) const;
+  std::span<const float> load(const Chunk& chunk, std::span<const float> x, const kernels::Kernels& kernels, Scratch& scratch) const;
   // And back. `y` holds the chunk's symbols and, for blocks, kernels::kBatch floats more.
-  void store(const Chunk& chunk, std::span<const float> y, const kernels::Kernels& kernels, std::span<float> x) const;
+  void store(const Chunk& chunk, std::span<const float> y, const kernels::Kernels& kernels, Scratch& scratch, std::span<float> x) const;
 
   std::size_t height() const { return height_; }
   std::size_t width() const { return width_; }
 
  private:
+  std::size_t band_of(std::size_t index) const;
   void gather(std::size_t block, std::size_t lane, std::span<const float> x, float* batch) const;
   void scatter(std::size_t block, std::size_t lane, const float* batch, std::span<float> x) const;
 
@@ -94,18 +102,19 @@ class Planes {
 // Gives the context level of every symbol, plane after plane from the first on.
 class ContextModel {
  public:
-  ContextModel(const Planes& planes, const Chunk& chunk);
+  ContextModel(const Planes& planes, const Chunk& chunk, const kernels::Kernels& kernels);
   // `magnitudes` are the chunk's, known for all planes before `index`, which must ascend from 0.
   void levels(std::size_t index, const std::uint8_t* magnitudes, std::uint8_t* out);
 
  private:
   void parents(std::size_t index, const std::uint8_t* magnitudes, std::uint8_t* out) const;
-  void running(const std::uint8_t* before, std::size_t length, bool second, std::uint8_t* out);
-  static void neighbours(const std::uint8_t* before, std::size_t length, std::uint8_t* out);
+  void running(std::size_t index, const std::uint8_t* before, std::size_t length, std::uint8_t* out);
 
   const Planes& planes_;
   Chunk chunk_;
-  std::vector<std::uint16_t> means_;
+  const kernels::Kernels& kernels_;
+  std::vector<std::uint16_t> means_;  // running: by column
+  std::vector<std::uint8_t> zeros_;   // parents: in place of planes that do not exist
 };
 
 }  // namespace epipe::codec

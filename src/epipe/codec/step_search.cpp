@@ -9,7 +9,7 @@ namespace {
 constexpr std::size_t kSampleSymbols = 1U << 16U;
 constexpr std::size_t kParts = 16;
 constexpr int kMaxSteps = 14;
-constexpr double kCloseEnough = 0.005;
+constexpr double kCloseEnough = 0.003;
 
 // Where rounding goes up: above 0.5, because the larger of two levels costs more bits.
 constexpr float kThreshold = 0.62F;  // from 0 to 1
@@ -33,13 +33,16 @@ Sample::Sample(const Planes& planes, std::span<const float> x, const kernels::Ke
     const std::size_t last = planes.units() - length;
     keep(planes, parts == 1 ? 0 : last * i / (parts - 1) / unit * unit, length, x);
   }
+  const bool rows = planes.form().context == Context::kRunning || planes.form().context == Context::kNeighbours;
+  if (rows && length > planes.row()) settled_ = 1 - static_cast<double>(planes.row()) / static_cast<double>(length);
   scale_ = static_cast<double>(planes.symbols()) / static_cast<double>(parts * length * planes.unit_symbols());
 }
 
 void Sample::keep(const Planes& planes, std::size_t first, std::size_t units, std::span<const float> x) {
+  Planes::Scratch scratch;
   Part part{planes.part(first, units), {}};
-  const auto y = planes.load(part.chunk, x, *kernels_, part.y);
-  if (y.data() != part.y.data()) part.y.assign(y.begin(), y.end());
+  const auto y = planes.load(part.chunk, x, *kernels_, scratch);
+  part.y.assign(y.begin(), y.end());
   parts_.push_back(std::move(part));
 }
 
@@ -48,19 +51,25 @@ void Sample::for_chunks(float step, Each&& each) const {
   const kernels::DeadZone zone = dead_zone(step);
   CountedTokens counts(planes_.slots());
   std::vector<std::uint8_t> tokens;
+  TokenScratch scratch;
   std::vector<std::vector<std::uint8_t>> levels(parts_.size());
   for (std::size_t i = 0; i < parts_.size(); ++i) {
     tokens.resize(parts_[i].chunk.symbols);
     levels[i].resize(parts_[i].chunk.symbols);
-    tokenize(planes_, parts_[i].chunk, parts_[i].y, zone, *kernels_, tokens.data(), levels[i].data(), counts, nullptr);
+    tokenize(planes_, parts_[i].chunk, parts_[i].y, zone, *kernels_, tokens.data(), levels[i].data(), scratch, counts, nullptr);
   }
   each(zone, counts, levels);
 }
 
+// The first row of a part has nothing before it, which is rare in the tensor and frequent in the sample: it does not count.
 double Sample::bits(float step) const {
   double bits = 0;
-  for_chunks(step, [&](const auto&, const CountedTokens& counts, const auto&) { bits = ideal_bits(counts.total()); });
-  return bits * scale_;
+  for_chunks(step, [&](const auto&, const CountedTokens& counts, const auto&) {
+    std::vector<TokenCounts> total = counts.total();
+    if (settled_ < 1) total[0] = {};
+    bits = ideal_bits(total);
+  });
+  return bits * scale_ / settled_;
 }
 
 std::vector<Shift> Sample::shifts(float step) const {
@@ -89,7 +98,9 @@ float solve_step(const std::function<double(float)>& function, double target, co
   struct Point {
     double step, value;  // log2; the value relative to the target
   };
-  const auto at = [&](double step) { return Point{step, std::log2(std::max(function(static_cast<float>(std::exp2(step))), 1e-300) / target)}; };
+  const auto at = [&](double step) {
+    return Point{step, std::log2(std::max(function(static_cast<float>(std::exp2(step))), 1e-300) / target)};
+  };
   const double lowest = std::log2(static_cast<double>(range.floor));
   const double highest = std::log2(static_cast<double>(range.ceiling));
   const auto close = [](const Point& p) { return std::fabs(p.value) < kCloseEnough; };

@@ -38,7 +38,8 @@ class Sample {
   Planes planes_;
   const kernels::Kernels* kernels_;
   std::vector<Part> parts_;
-  double scale_ = 1;  // symbols of the tensor per symbol of the sample
+  double scale_ = 1;    // symbols of the tensor per symbol of the sample
+  double settled_ = 1;  // the share of the sample's symbols that have a row before them, where that matters
 };
 
 struct StepRange {

@@ -25,14 +25,11 @@ void append_raw(std::span<const std::uint8_t> tokens, const float* y, const Dead
   }
 }
 
-void magnitudes_of(std::span<const std::uint8_t> tokens, std::uint8_t* out) {
-  for (std::size_t i = 0; i < tokens.size(); ++i) out[i] = kernels::magnitude_of(tokens[i]);
-}
-
 // Levels of a plane to the tables of its symbols.
-void tables_of(const TokenTables& tables, const Plane& plane, const std::uint8_t* levels, std::uint8_t* out) {
-  const std::uint8_t* const map = tables.table_of.data() + plane.slot;
-  for (std::size_t i = 0; i < plane.length; ++i) out[i] = map[levels[i]];
+void tables_of(const Coding& coding, const Plane& plane, const std::uint8_t* levels, std::uint8_t* out) {
+  std::array<std::uint8_t, 16> map{};
+  std::copy_n(coding.tables.table_of.begin() + static_cast<std::ptrdiff_t>(plane.slot), coding.planes.levels(), map.begin());
+  coding.kernels.map_bytes({levels, plane.length}, map, out);
 }
 
 // Calls each(plane) for every plane of a chunk, from the first on.
@@ -71,11 +68,12 @@ std::vector<TokenCounts> CountedTokens::total() const {
 }
 
 void tokenize(const Planes& planes, const Chunk& chunk, std::span<const float> y, const DeadZone& zone, const kernels::Kernels& kernels,
-              std::uint8_t* tokens, std::uint8_t* levels, CountedTokens& counts, Bytes* raw) {
-  std::vector<std::uint8_t> magnitudes(chunk.symbols);
-  ContextModel context(planes, chunk);
+              std::uint8_t* tokens, std::uint8_t* levels, TokenScratch& scratch, CountedTokens& counts, Bytes* raw) {
+  auto& magnitudes = scratch.magnitudes;
+  magnitudes.resize(chunk.symbols);
+  ContextModel context(planes, chunk, kernels);
   kernels.quantize(y.first(chunk.symbols), zone, tokens);
-  magnitudes_of({tokens, chunk.symbols}, magnitudes.data());
+  kernels.magnitudes_of({tokens, chunk.symbols}, magnitudes.data());
   for_planes(planes, chunk, [&](std::size_t p, const Plane& plane) {
     context.levels(p, magnitudes.data(), levels + plane.begin);
     counts.add(plane.slot, {tokens + plane.begin, plane.length}, levels + plane.begin);
@@ -118,13 +116,15 @@ double squared_error(const Planes& planes, const Chunk& chunk, std::span<const f
 }
 
 void encode_chunk(const Coding& coding, const Chunk& chunk, const std::uint8_t* tokens, const std::uint8_t* levels,
-                  const kernels::EncodeTables& tables, Bytes& out) {
-  Bytes room(2 * chunk.symbols + 64);
-  std::vector<std::uint8_t> table_of(coding.planes.plane(chunk, 0).length);
+                  const kernels::EncodeTables& tables, TokenScratch& scratch, Bytes& out) {
+  auto& room = scratch.words;
+  room.resize(2 * chunk.symbols + 64);
+  auto& table_of = scratch.table_of;
+  table_of.resize(coding.planes.plane(chunk, 0).length);
   auto encoder = kernels::start_encoder(coding.lanes, room);
   for (std::size_t p = coding.planes.plane_count(chunk); p-- > 0;) {
     const Plane plane = coding.planes.plane(chunk, p);
-    tables_of(coding.tables, plane, levels + plane.begin, table_of.data());
+    tables_of(coding, plane, levels + plane.begin, table_of.data());
     coding.kernels.encode_tokens(encoder, {tokens + plane.begin, plane.length}, table_of.data(), tables.data());
   }
   const std::size_t states = coding.lanes * sizeof(std::uint32_t);
@@ -135,7 +135,7 @@ void encode_chunk(const Coding& coding, const Chunk& chunk, const std::uint8_t* 
 }
 
 bool decode_chunk(const Coding& coding, const Chunk& chunk, ByteView words, ByteView raw, const kernels::DecodeTables& tables,
-                  std::span<const float> values, std::span<float> y) {
+                  std::span<const float> values, TokenScratch& scratch, std::span<float> y) {
   const std::size_t states = coding.lanes * sizeof(std::uint32_t);
   if (words.size() < states || words.size() % 2 != 0) return false;
   kernels::RansDecoder decoder{coding.lanes, {}, words.data() + states, words.data() + words.size()};
@@ -144,18 +144,19 @@ bool decode_chunk(const Coding& coding, const Chunk& chunk, ByteView words, Byte
     if (decoder.states[lane] < kernels::kLowestState) return false;
   }
   kernels::BitReader bits(raw);
-  std::vector<std::uint8_t> magnitudes(chunk.symbols);
+  auto& [magnitudes, tokens, table_of, unused] = scratch;
+  magnitudes.resize(chunk.symbols);
   const std::size_t longest = coding.planes.plane(chunk, 0).length;
-  std::vector<std::uint8_t> tokens(longest);
-  std::vector<std::uint8_t> table_of(longest);
-  ContextModel context(coding.planes, chunk);
+  tokens.resize(longest);
+  table_of.resize(longest);
+  ContextModel context(coding.planes, chunk, coding.kernels);
   for (std::size_t p = 0; p < coding.planes.plane_count(chunk); ++p) {
     const Plane plane = coding.planes.plane(chunk, p);
     const std::span<std::uint8_t> own(tokens.data(), plane.length);
     context.levels(p, magnitudes.data(), table_of.data());
-    tables_of(coding.tables, plane, table_of.data(), table_of.data());
+    tables_of(coding, plane, table_of.data(), table_of.data());
     if (!coding.kernels.decode_tokens(decoder, own, table_of.data(), tables.data())) return false;
-    magnitudes_of(own, magnitudes.data() + plane.begin);
+    coding.kernels.magnitudes_of(own, magnitudes.data() + plane.begin);
     coding.kernels.look_up(own, table_of.data(), values.data(), y.data() + plane.begin);
     if (!any_escape(own)) continue;
     for (std::size_t i = 0; i < own.size(); ++i) {

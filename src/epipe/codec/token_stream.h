@@ -26,9 +26,16 @@ class CountedTokens {
   std::array<std::vector<TokenCounts>, 2> sets_;
 };
 
+// Warm buffers of one thread.
+struct TokenScratch {
+  std::vector<std::uint8_t> magnitudes, tokens, table_of;
+  Bytes words;
+};
+
 // Tokens and context levels of a chunk, chunk.symbols each, and what they count to. `raw` gets the raw bits when given.
 void tokenize(const Planes& planes, const Chunk& chunk, std::span<const float> y, const kernels::DeadZone& zone,
-              const kernels::Kernels& kernels, std::uint8_t* tokens, std::uint8_t* levels, CountedTokens& counts, Bytes* raw);
+              const kernels::Kernels& kernels, std::uint8_t* tokens, std::uint8_t* levels, TokenScratch& scratch, CountedTokens& counts,
+              Bytes* raw);
 
 // Adds up, per slot, by how much levels exceed the values they stand for.
 void add_shifts(const Planes& planes, const Chunk& chunk, std::span<const float> y, const kernels::DeadZone& zone,
@@ -48,10 +55,10 @@ struct Coding {
 };
 
 void encode_chunk(const Coding& coding, const Chunk& chunk, const std::uint8_t* tokens, const std::uint8_t* levels,
-                  const kernels::EncodeTables& tables, Bytes& out);
+                  const kernels::EncodeTables& tables, TokenScratch& scratch, Bytes& out);
 
 // False when the bytes are not those of such a chunk. `y` holds chunk.symbols floats.
 bool decode_chunk(const Coding& coding, const Chunk& chunk, ByteView words, ByteView raw, const kernels::DecodeTables& tables,
-                  std::span<const float> values, std::span<float> y);
+                  std::span<const float> values, TokenScratch& scratch, std::span<float> y);
 
 }  // namespace epipe::codec

@@ -71,7 +71,8 @@ std::vector<Group> first_groups(std::span<const TokenCounts> counts, std::span<c
   };
   std::vector<Used> used;
   for (std::size_t s = 0; s < counts.size(); ++s) {
-    if (std::any_of(counts[s].begin(), counts[s].end(), [](std::uint32_t c) { return c != 0; })) used.push_back({mean_magnitude(counts[s]), s});
+    if (std::any_of(counts[s].begin(), counts[s].end(), [](std::uint32_t c) { return c != 0; }))
+      used.push_back({mean_magnitude(counts[s]), s});
   }
   std::sort(used.begin(), used.end(), [](const Used& a, const Used& b) { return a.mean != b.mean ? a.mean < b.mean : a.slot < b.slot; });
   const auto octave = [](double mean) { return std::floor(4 * std::log2(mean + 1.0 / 1024)); };

@@ -4,6 +4,7 @@
 #include <bit>
 #include <random>
 
+#include "epipe/codec/kernels/contexts.h"
 #include "epipe/codec/kernels/kernels.h"
 #include "epipe/codec/kernels/rans.h"
 #include "epipe/codec/kernels/transform.h"
@@ -156,6 +157,48 @@ TEST_P(EntropyKernels, LookUpLikeTheReference) {
     scalar().look_up(message.tokens, message.table_of.data(), values.data(), expected.data());
     simd().look_up(message.tokens, message.table_of.data(), values.data(), actual.data());
     ASSERT_EQ(bits_of(actual), bits_of(expected)) << n;
+  }
+}
+
+TEST_P(EntropyKernels, FindContextsLikeTheReference) {
+  std::mt19937 engine(6);
+  for (const std::size_t n : kSizes) {
+    std::vector<std::vector<std::uint8_t>> planes(5, std::vector<std::uint8_t>(n));
+    for (auto& plane : planes) {
+      for (auto& m : plane) m = static_cast<std::uint8_t>(engine() % 4 == 0 ? engine() % 16 : engine() % 2);
+    }
+    std::vector<std::uint8_t> expected(n);
+    std::vector<std::uint8_t> actual(n);
+    const ParentPlanes parents{planes[0].data(), planes[1].data(), planes[2].data(), planes[3].data(), planes[4].data()};
+    scalar().parent_levels(parents, n, expected.data());
+    simd().parent_levels(parents, n, actual.data());
+    ASSERT_EQ(actual, expected);
+    if (n > 0) {
+      const int sum = 2 * (planes[0][0] + planes[1][0]) + planes[2][0] + planes[3][0] + planes[4][0];
+      EXPECT_EQ(expected[0], std::count_if(kParentLimits.begin(), kParentLimits.end(), [&](int limit) { return sum >= limit; }));
+    }
+    scalar().neighbour_levels(planes[0].data(), n, expected.data());
+    simd().neighbour_levels(planes[0].data(), n, actual.data());
+    ASSERT_EQ(actual, expected);
+    std::vector<std::uint16_t> means(n, 77);
+    std::vector<std::uint16_t> simd_means = means;
+    for (const auto& plane : planes) {
+      scalar().running_levels(plane.data(), n, means.data(), expected.data());
+      simd().running_levels(plane.data(), n, simd_means.data(), actual.data());
+      ASSERT_EQ(actual, expected);
+      ASSERT_EQ(simd_means, means);
+      for (const std::uint8_t level : expected) ASSERT_LT(level, 16);
+    }
+    std::array<std::uint8_t, 16> map;
+    for (auto& m : map) m = static_cast<std::uint8_t>(engine());
+    scalar().map_bytes(planes[1], map, expected.data());
+    simd().map_bytes(planes[1], map, actual.data());
+    ASSERT_EQ(actual, expected);
+    const Message message = random_message(n, 8);
+    scalar().magnitudes_of(message.tokens, expected.data());
+    simd().magnitudes_of(message.tokens, actual.data());
+    ASSERT_EQ(actual, expected);
+    for (std::size_t i = 0; i < n; ++i) ASSERT_EQ(expected[i], magnitude_of(message.tokens[i]));
   }
 }
 

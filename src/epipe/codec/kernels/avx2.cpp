@@ -31,6 +31,12 @@ inline Ints bits_of(Floats v) { return _mm256_castps_si256(v); }
 inline Floats as_floats(Ints v) { return _mm256_castsi256_ps(v); }
 inline Ints load_ints(const std::uint32_t* p) { return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)); }
 inline void store_ints(std::uint32_t* p, Ints v) { _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), v); }
+inline Ints load_bytes(const std::uint8_t* p) { return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)); }
+inline void store_bytes(std::uint8_t* p, Ints v) { _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), v); }
+inline Ints sixteen_bytes(const std::uint8_t* p) {
+  return _mm256_broadcastsi128_si256(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
+}
+inline Ints shuffle_bytes(Ints table, Ints index) { return _mm256_shuffle_epi8(table, index); }
 inline Floats add(Floats a, Floats b) { return _mm256_add_ps(a, b); }
 inline Ints add(Ints a, Ints b) { return _mm256_add_epi32(a, b); }
 inline Floats sub(Floats a, Floats b) { return _mm256_sub_ps(a, b); }

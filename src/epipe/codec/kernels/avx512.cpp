@@ -31,6 +31,10 @@ inline Ints bits_of(Floats v) { return _mm512_castps_si512(v); }
 inline Floats as_floats(Ints v) { return _mm512_castsi512_ps(v); }
 inline Ints load_ints(const std::uint32_t* p) { return _mm512_loadu_si512(p); }
 inline void store_ints(std::uint32_t* p, Ints v) { _mm512_storeu_si512(p, v); }
+inline Ints load_bytes(const std::uint8_t* p) { return _mm512_loadu_si512(p); }
+inline void store_bytes(std::uint8_t* p, Ints v) { _mm512_storeu_si512(p, v); }
+inline Ints sixteen_bytes(const std::uint8_t* p) { return _mm512_broadcast_i32x4(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))); }
+inline Ints shuffle_bytes(Ints table, Ints index) { return _mm512_shuffle_epi8(table, index); }
 inline Floats add(Floats a, Floats b) { return _mm512_add_ps(a, b); }
 inline Ints add(Ints a, Ints b) { return _mm512_add_epi32(a, b); }
 inline Floats sub(Floats a, Floats b) { return _mm512_sub_ps(a, b); }

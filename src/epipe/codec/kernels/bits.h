@@ -41,7 +41,7 @@ class BitReader {
     return value;
   }
   std::size_t available() const { return 8 * (in_.size() - at_) + filled_; }  // bits
-  std::size_t bytes() const { return at_; }  // taken so far, the last one perhaps in part
+  std::size_t bytes() const { return at_; }                                   // taken so far, the last one perhaps in part
 
  private:
   ByteView in_;

@@ -32,6 +32,11 @@ const Kernels& scalar() {
       scalar_impl::transform_blocks,
       scalar_impl::quantize,
       scalar_impl::look_up,
+      scalar_impl::magnitudes_of,
+      scalar_impl::parent_levels,
+      scalar_impl::running_levels,
+      scalar_impl::neighbour_levels,
+      scalar_impl::map_bytes,
       scalar_impl::encode_tokens,
       scalar_impl::decode_tokens,
   };

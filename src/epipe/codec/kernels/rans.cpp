@@ -41,11 +41,12 @@ bool finished(const RansDecoder& decoder) {
 
 namespace scalar_impl {
 
-void encode_tokens(RansEncoder& encoder, std::span<const std::uint8_t> tokens, const std::uint8_t* table_of, const std::uint32_t* tables) {
+void encode_tokens_from(std::size_t lane, RansEncoder& encoder, std::span<const std::uint8_t> tokens, const std::uint8_t* table_of,
+                        const std::uint32_t* tables) {
   for (std::size_t i = tokens.size(); i-- > 0;) {
     const std::uint32_t entry = tables[table_of[i] * kTokenRoom + tokens[i]];
     const std::uint32_t frequency = entry >> 16;
-    std::uint32_t& x = encoder.states[i % encoder.lanes];
+    std::uint32_t& x = encoder.states[(lane + i) % encoder.lanes];
     if (x >> 20 >= frequency) {
       encoder.out -= 2;
       const auto word = static_cast<std::uint16_t>(x);
@@ -56,9 +57,10 @@ void encode_tokens(RansEncoder& encoder, std::span<const std::uint8_t> tokens, c
   }
 }
 
-bool decode_tokens(RansDecoder& decoder, std::span<std::uint8_t> tokens, const std::uint8_t* table_of, const std::uint32_t* tables) {
+bool decode_tokens_from(std::size_t lane, RansDecoder& decoder, std::span<std::uint8_t> tokens, const std::uint8_t* table_of,
+                        const std::uint32_t* tables) {
   for (std::size_t i = 0; i < tokens.size(); ++i) {
-    std::uint32_t& x = decoder.states[i % decoder.lanes];
+    std::uint32_t& x = decoder.states[(lane + i) % decoder.lanes];
     const std::uint32_t entry = tables[(std::uint32_t{table_of[i]} << kProbabilityBits) + (x & (kProbabilityScale - 1))];
     tokens[i] = static_cast<std::uint8_t>(entry);
     x = ((entry >> 8 & 0xfff) + 1) * (x >> kProbabilityBits) + (entry >> 20);
@@ -71,6 +73,14 @@ bool decode_tokens(RansDecoder& decoder, std::span<std::uint8_t> tokens, const s
     }
   }
   return true;
+}
+
+void encode_tokens(RansEncoder& encoder, std::span<const std::uint8_t> tokens, const std::uint8_t* table_of, const std::uint32_t* tables) {
+  encode_tokens_from(0, encoder, tokens, table_of, tables);
+}
+
+bool decode_tokens(RansDecoder& decoder, std::span<std::uint8_t> tokens, const std::uint8_t* table_of, const std::uint32_t* tables) {
+  return decode_tokens_from(0, decoder, tokens, table_of, tables);
 }
 
 }  // namespace scalar_impl

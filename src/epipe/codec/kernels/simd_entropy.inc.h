@@ -29,63 +29,92 @@ void look_up(std::span<const std::uint8_t> tokens, const std::uint8_t* table_of,
   scalar_impl::look_up(tokens.subspan(full), table_of + full, values, out + full);
 }
 
+void map_bytes(std::span<const std::uint8_t> in, const std::array<std::uint8_t, 16>& map, std::uint8_t* out) {
+  constexpr std::size_t kBytes = 4 * kLanes;
+  const std::size_t full = in.size() / kBytes * kBytes;
+  const Ints table = sixteen_bytes(map.data());
+  for (std::size_t i = 0; i < full; i += kBytes) store_bytes(out + i, shuffle_bytes(table, load_bytes(in.data() + i)));
+  scalar_impl::map_bytes(in.subspan(full), map, out + full);
+}
+
 // ---- rANS: kMaxStates lanes in several registers; other lane counts are for small tensors and go through the reference ----
 
 constexpr std::size_t kRegisters = kMaxStates / kLanes;
 static_assert(kTokenRoom == 128);
 
+inline void encode_register(Ints& state, std::byte*& out, const std::uint8_t* tokens, const std::uint8_t* table_of,
+                            const std::uint32_t* tables) {
+  const Ints entry = gather(tables, add(shift_left(load_codes(table_of), 7), load_codes(tokens)));
+  const Ints frequency = shift_right(entry, 16);
+  Ints x = state;
+  const Mask spill = not_less(shift_right(x, 20), frequency);
+  out = store_words_before(out, x, mask_bits(spill));
+  x = select(spill, shift_right(x, 16), x);
+  // x / frequency is below 2^20: a float quotient is off by at most one.
+  Ints quotient = truncate_to_ints(div(to_floats(shift_right(x, 1)), mul(to_floats(frequency), all_floats(0.5F))));
+  Ints rest = sub(x, multiply(quotient, frequency));
+  const Mask low = less(rest, all_ints(0));
+  quotient = sub(quotient, keep_if(low, all_ints(1)));
+  rest = add(rest, keep_if(low, frequency));
+  const Mask high = not_less(rest, frequency);
+  quotient = add(quotient, keep_if(high, all_ints(1)));
+  rest = sub(rest, keep_if(high, frequency));
+  state = add(add(shift_left(quotient, kProbabilityBits), rest), and_(entry, all_ints(0xffff)));
+}
+
 void encode_tokens(RansEncoder& encoder, std::span<const std::uint8_t> tokens, const std::uint8_t* table_of, const std::uint32_t* tables) {
   if (encoder.lanes != kMaxStates) return scalar_impl::encode_tokens(encoder, tokens, table_of, tables);
-  const std::size_t full = tokens.size() / kMaxStates * kMaxStates;
-  scalar_impl::encode_tokens(encoder, tokens.subspan(full), table_of + full, tables);
+  const std::size_t full = tokens.size() / kLanes * kLanes;
+  scalar_impl::encode_tokens_from(full, encoder, tokens.subspan(full), table_of + full, tables);
   Ints states[kRegisters];  // NOLINT(*-avoid-c-arrays): a template would drop the alignment
   for (std::size_t r = 0; r < kRegisters; ++r) states[r] = load_ints(encoder.states.data() + r * kLanes);
-  for (std::size_t i = full; i > 0;) {
-    for (std::size_t r = kRegisters; r-- > 0;) {
-      i -= kLanes;
-      const Ints entry = gather(tables, add(shift_left(load_codes(table_of + i), 7), load_codes(tokens.data() + i)));
-      const Ints frequency = shift_right(entry, 16);
-      Ints x = states[r];
-      const Mask spill = not_less(shift_right(x, 20), frequency);
-      encoder.out = store_words_before(encoder.out, x, mask_bits(spill));
-      x = select(spill, shift_right(x, 16), x);
-      // x / frequency is below 2^20: a float quotient is off by at most one.
-      Ints quotient = truncate_to_ints(div(to_floats(shift_right(x, 1)), mul(to_floats(frequency), all_floats(0.5F))));
-      Ints rest = sub(x, multiply(quotient, frequency));
-      const Mask low = less(rest, all_ints(0));
-      quotient = sub(quotient, keep_if(low, all_ints(1)));
-      rest = add(rest, keep_if(low, frequency));
-      const Mask high = not_less(rest, frequency);
-      quotient = add(quotient, keep_if(high, all_ints(1)));
-      rest = sub(rest, keep_if(high, frequency));
-      states[r] = add(add(shift_left(quotient, kProbabilityBits), rest), and_(entry, all_ints(0xffff)));
-    }
+  std::byte* out = encoder.out;
+  std::size_t i = full;
+  const auto one = [&](std::size_t r) {
+    i -= kLanes;
+    encode_register(states[r], out, tokens.data() + i, table_of + i, tables);
+  };
+  for (std::size_t r = full / kLanes % kRegisters; r-- > 0;) one(r);
+  while (i > 0) {
+    for (std::size_t r = kRegisters; r-- > 0;) one(r);
   }
+  encoder.out = out;
   for (std::size_t r = 0; r < kRegisters; ++r) store_ints(encoder.states.data() + r * kLanes, states[r]);
+}
+
+inline void decode_register(Ints& state, const std::byte*& in, std::uint8_t* tokens, const std::uint8_t* table_of,
+                            const std::uint32_t* tables) {
+  const Ints low_bits = all_ints(kProbabilityScale - 1);
+  Ints x = state;
+  const Ints entry = gather(tables, add(shift_left(load_codes(table_of), kProbabilityBits), and_(x, low_bits)));
+  store_codes(tokens, and_(entry, all_ints(0xff)));
+  const Ints frequency = add(and_(shift_right(entry, 8), low_bits), all_ints(1));
+  x = add(multiply(frequency, shift_right(x, kProbabilityBits)), shift_right(entry, 20));
+  const Mask hungry = equal(shift_right(x, 16), all_ints(0));
+  const unsigned bits = mask_bits(hungry);
+  state = select(hungry, or_(shift_left(x, 16), spread_words(in, bits)), x);
+  in += 2 * static_cast<std::ptrdiff_t>(__builtin_popcount(bits));
 }
 
 bool decode_tokens(RansDecoder& decoder, std::span<std::uint8_t> tokens, const std::uint8_t* table_of, const std::uint32_t* tables) {
   if (decoder.lanes != kMaxStates) return scalar_impl::decode_tokens(decoder, tokens, table_of, tables);
   Ints states[kRegisters];  // NOLINT(*-avoid-c-arrays): a template would drop the alignment
   for (std::size_t r = 0; r < kRegisters; ++r) states[r] = load_ints(decoder.states.data() + r * kLanes);
-  const Ints low_bits = all_ints(kProbabilityScale - 1);
+  const std::byte* in = decoder.in;
   std::size_t i = 0;
   // Whole registers of words are loaded, so the last few words are left to the reference.
-  while (i + kMaxStates <= tokens.size() && decoder.end - decoder.in >= static_cast<std::ptrdiff_t>(2 * kMaxStates)) {
-    for (std::size_t r = 0; r < kRegisters; ++r, i += kLanes) {
-      Ints x = states[r];
-      const Ints entry = gather(tables, add(shift_left(load_codes(table_of + i), kProbabilityBits), and_(x, low_bits)));
-      store_codes(tokens.data() + i, and_(entry, all_ints(0xff)));
-      const Ints frequency = add(and_(shift_right(entry, 8), low_bits), all_ints(1));
-      x = add(multiply(frequency, shift_right(x, kProbabilityBits)), shift_right(entry, 20));
-      const Mask hungry = equal(shift_right(x, 16), all_ints(0));
-      const unsigned bits = mask_bits(hungry);
-      states[r] = select(hungry, or_(shift_left(x, 16), spread_words(decoder.in, bits)), x);
-      decoder.in += 2 * static_cast<std::ptrdiff_t>(__builtin_popcount(bits));
-    }
+  const auto one = [&](std::size_t r) {
+    decode_register(states[r], in, tokens.data() + i, table_of + i, tables);
+    i += kLanes;
+  };
+  constexpr auto kRoom = static_cast<std::ptrdiff_t>(2 * kMaxStates);
+  while (i + kMaxStates <= tokens.size() && decoder.end - in >= kRoom) {
+    for (std::size_t r = 0; r < kRegisters; ++r) one(r);
   }
+  for (std::size_t r = 0; i + kLanes <= tokens.size() && r + 1 < kRegisters && decoder.end - in >= kRoom; ++r) one(r);
+  decoder.in = in;
   for (std::size_t r = 0; r < kRegisters; ++r) store_ints(decoder.states.data() + r * kLanes, states[r]);
-  return scalar_impl::decode_tokens(decoder, tokens.subspan(i), table_of + i, tables);
+  return scalar_impl::decode_tokens_from(i, decoder, tokens.subspan(i), table_of + i, tables);
 }
 
 // ---- block transforms ----
