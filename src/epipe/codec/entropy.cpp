@@ -25,6 +25,7 @@ constexpr const char* kStateName = "rate";
 constexpr double kStepFloor = 2e-3;     // of the RMS of the values that are not zero
 constexpr double kAim = 0.994;          // of the target, which is an upper bound
 constexpr int kMaxPasses = 3;           // over the whole tensor, to meet the target
+constexpr int kMaxErrorPasses = 8;      // an error bound is kept
 constexpr std::uint64_t kRecheck = 64;  // calls after which the form is chosen again
 constexpr int kPlainExponents = 60;     // tensors with larger or smaller extremes are scaled by a power of two
 
@@ -203,7 +204,7 @@ class Entropy final : public Codec {
     double least = std::numeric_limits<double>::infinity();
     for (const Form& form : all) {
       if (all.size() == 1) break;
-      const Sample sample(Planes(tensor, form, chunk_log2()), x, *options_.kernels);
+      const Sample sample(Planes(tensor, form, chunk_log2()), x, *options_.kernels, kChoiceSymbols);
       const float step = find_step(sample, goal(tensor, scale), range_for(form, scale, 0));
       // At the floor of the step the rate decides.
       const double cost =
@@ -275,7 +276,7 @@ class Entropy final : public Codec {
       if (promised > 0 && got > 0) memory.correction = std::clamp(got / promised, 0.05, 20.0);
       const bool at_end = head.step <= range.floor && got <= wanted;
       const bool met = target_.is_error ? got <= wanted && got >= 0.93 * wanted : got <= wanted && got >= 0.98 * wanted;
-      if (met || at_end || pass == kMaxPasses) break;
+      if (met || at_end || pass == (target_.is_error ? kMaxErrorPasses : kMaxPasses)) break;
     }
     memory.step = std::ldexp(head.step, exponent);
     encode_all(planes, head, tables, tokens);

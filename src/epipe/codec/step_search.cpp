@@ -6,8 +6,7 @@
 namespace epipe::codec {
 namespace {
 
-constexpr std::size_t kSampleSymbols = 1U << 16U;
-constexpr std::size_t kParts = 16;
+constexpr std::size_t kPartSymbols = 1U << 12U;
 constexpr int kMaxSteps = 14;
 constexpr double kCloseEnough = 0.003;
 
@@ -19,20 +18,19 @@ constexpr float kOffset = 0.44F;     // from |q| to |q| + 1 at 1 - kOffset
 
 kernels::DeadZone dead_zone(float step) { return {1.0F / step, kThreshold, kOffset}; }
 
-Sample::Sample(const Planes& planes, std::span<const float> x, const kernels::Kernels& kernels) : planes_(planes), kernels_(&kernels) {
-  if (planes.symbols() <= kSampleSymbols) {
+Sample::Sample(const Planes& planes, std::span<const float> x, const kernels::Kernels& kernels, std::size_t symbols)
+    : planes_(planes), kernels_(&kernels) {
+  if (planes.symbols() <= symbols) {
     for (std::size_t c = 0; c < planes.chunks(); ++c) keep(planes, planes.chunk(c).first, planes.chunk(c).units, x);
     return;
   }
   // Rows of values as long as a context needs to settle, batches of blocks.
   const std::size_t unit = planes.form().edge == 0 ? planes.row() : 16;
-  const std::size_t wanted = std::max<std::size_t>(1, kSampleSymbols / kParts / planes.unit_symbols());
+  const std::size_t wanted = std::max<std::size_t>(1, kPartSymbols / planes.unit_symbols());
   const std::size_t length = std::min({(wanted + unit - 1) / unit * unit, planes.units(), planes.chunk_units()});
-  const std::size_t parts = std::clamp<std::size_t>(kSampleSymbols / (length * planes.unit_symbols()), 1, kParts);
-  for (std::size_t i = 0; i < parts; ++i) {
-    const std::size_t last = planes.units() - length;
-    keep(planes, parts == 1 ? 0 : last * i / (parts - 1) / unit * unit, length, x);
-  }
+  const std::size_t parts = std::max<std::size_t>(1, symbols / (length * planes.unit_symbols()));
+  const std::size_t last = planes.units() - length;
+  for (std::size_t i = 0; i < parts; ++i) keep(planes, parts == 1 ? 0 : last * i / (parts - 1) / unit * unit, length, x);
   const bool rows = planes.form().context == Context::kRunning || planes.form().context == Context::kNeighbours;
   if (rows && length > planes.row()) settled_ = 1 - static_cast<double>(planes.row()) / static_cast<double>(length);
   scale_ = static_cast<double>(planes.symbols()) / static_cast<double>(parts * length * planes.unit_symbols());

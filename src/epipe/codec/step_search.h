@@ -14,10 +14,13 @@ namespace epipe::codec {
 
 kernels::DeadZone dead_zone(float step);
 
+inline constexpr std::size_t kSearchSymbols = 1U << 16U;  // to find a step
+inline constexpr std::size_t kChoiceSymbols = 1U << 19U;  // to choose between forms
+
 // Some of a tensor's symbols, spread evenly: all of them when there are few.
 class Sample {
  public:
-  Sample(const Planes& planes, std::span<const float> x, const kernels::Kernels& kernels);
+  Sample(const Planes& planes, std::span<const float> x, const kernels::Kernels& kernels, std::size_t symbols = kSearchSymbols);
 
   // About how many bits the tokens of the whole tensor take with this step.
   double bits(float step) const;

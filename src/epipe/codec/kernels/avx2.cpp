@@ -37,6 +37,26 @@ inline Ints sixteen_bytes(const std::uint8_t* p) {
   return _mm256_broadcastsi128_si256(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
 }
 inline Ints shuffle_bytes(Ints table, Ints index) { return _mm256_shuffle_epi8(table, index); }
+inline Ints all_bytes(std::uint8_t v) { return _mm256_set1_epi8(static_cast<char>(v)); }
+inline Ints add_bytes(Ints a, Ints b) { return _mm256_add_epi8(a, b); }
+inline Ints count_reached_bytes(Ints counts, Ints v, Ints limit) {
+  return _mm256_sub_epi8(counts, _mm256_cmpeq_epi8(_mm256_max_epu8(v, limit), v));
+}
+// 16-bit lanes, twice as many as 32-bit ones.
+inline Ints widen_bytes(const std::uint8_t* p) { return _mm256_cvtepu8_epi16(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))); }
+inline Ints load_words(const std::uint16_t* p) { return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)); }
+inline void store_words(std::uint16_t* p, Ints v) { _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), v); }
+inline Ints all_words(std::uint16_t v) { return _mm256_set1_epi16(static_cast<short>(v)); }
+inline Ints decayed_words(Ints mean, Ints m) {  // mean - mean / 8 + 16 m
+  return _mm256_add_epi16(_mm256_sub_epi16(mean, _mm256_srli_epi16(mean, 3)), _mm256_slli_epi16(m, 4));
+}
+inline Ints count_reached_words(Ints counts, Ints v, Ints limit) {  // below 2^15
+  return _mm256_sub_epi16(counts, _mm256_cmpeq_epi16(_mm256_max_epi16(v, limit), v));
+}
+inline void narrow_words(std::uint8_t* p, Ints v) {
+  const __m256i packed = _mm256_permute4x64_epi64(_mm256_packus_epi16(v, v), 0x08);
+  _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm256_castsi256_si128(packed));
+}
 inline Floats add(Floats a, Floats b) { return _mm256_add_ps(a, b); }
 inline Ints add(Ints a, Ints b) { return _mm256_add_epi32(a, b); }
 inline Floats sub(Floats a, Floats b) { return _mm256_sub_ps(a, b); }

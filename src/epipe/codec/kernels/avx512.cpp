@@ -35,6 +35,23 @@ inline Ints load_bytes(const std::uint8_t* p) { return _mm512_loadu_si512(p); }
 inline void store_bytes(std::uint8_t* p, Ints v) { _mm512_storeu_si512(p, v); }
 inline Ints sixteen_bytes(const std::uint8_t* p) { return _mm512_broadcast_i32x4(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))); }
 inline Ints shuffle_bytes(Ints table, Ints index) { return _mm512_shuffle_epi8(table, index); }
+inline Ints all_bytes(std::uint8_t v) { return _mm512_set1_epi8(static_cast<char>(v)); }
+inline Ints add_bytes(Ints a, Ints b) { return _mm512_add_epi8(a, b); }
+inline Ints count_reached_bytes(Ints counts, Ints v, Ints limit) {
+  return _mm512_mask_add_epi8(counts, _mm512_cmpge_epu8_mask(v, limit), counts, _mm512_set1_epi8(1));
+}
+// 16-bit lanes, twice as many as 32-bit ones.
+inline Ints widen_bytes(const std::uint8_t* p) { return _mm512_cvtepu8_epi16(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p))); }
+inline Ints load_words(const std::uint16_t* p) { return _mm512_loadu_si512(p); }
+inline void store_words(std::uint16_t* p, Ints v) { _mm512_storeu_si512(p, v); }
+inline Ints all_words(std::uint16_t v) { return _mm512_set1_epi16(static_cast<short>(v)); }
+inline Ints decayed_words(Ints mean, Ints m) {  // mean - mean / 8 + 16 m
+  return _mm512_add_epi16(_mm512_sub_epi16(mean, _mm512_srli_epi16(mean, 3)), _mm512_slli_epi16(m, 4));
+}
+inline Ints count_reached_words(Ints counts, Ints v, Ints limit) {
+  return _mm512_mask_add_epi16(counts, _mm512_cmpge_epu16_mask(v, limit), counts, _mm512_set1_epi16(1));
+}
+inline void narrow_words(std::uint8_t* p, Ints v) { _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), _mm512_cvtepi16_epi8(v)); }
 inline Floats add(Floats a, Floats b) { return _mm512_add_ps(a, b); }
 inline Ints add(Ints a, Ints b) { return _mm512_add_epi32(a, b); }
 inline Floats sub(Floats a, Floats b) { return _mm512_sub_ps(a, b); }

@@ -369,7 +369,6 @@ void decode_table(ByteView in, std::span<const float> table, unsigned bits, std:
   scalar_impl::decode_table(in.subspan(full * bits / 8), table, bits, out.subspan(full));
 }
 
-#include "epipe/codec/kernels/contexts.inc.h"
 #include "epipe/codec/kernels/simd_brackets.inc.h"
 #include "epipe/codec/kernels/simd_entropy.inc.h"
 

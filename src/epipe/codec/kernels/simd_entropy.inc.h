@@ -37,6 +37,62 @@ void map_bytes(std::span<const std::uint8_t> in, const std::array<std::uint8_t, 
   scalar_impl::map_bytes(in.subspan(full), map, out + full);
 }
 
+// ---- contexts ----
+
+void magnitudes_of(std::span<const std::uint8_t> tokens, std::uint8_t* __restrict out) {
+  const std::uint8_t* const __restrict from = tokens.data();
+  for (std::size_t i = 0; i < tokens.size(); ++i) {  // the compiler does this one
+    const auto token = static_cast<std::uint8_t>(from[i] < 2 * kMaxMagnitude ? from[i] : 2 * kMaxMagnitude);
+    out[i] = static_cast<std::uint8_t>((token + 1U) >> 1U);
+  }
+}
+
+constexpr std::size_t kByteLanes = 4 * kLanes;
+constexpr std::size_t kWordLanes = 2 * kLanes;
+
+void parent_levels(const ParentPlanes& p, std::size_t n, std::uint8_t* out) {
+  const std::size_t full = n / kByteLanes * kByteLanes;
+  for (std::size_t i = 0; i < full; i += kByteLanes) {
+    const Ints near = add_bytes(load_bytes(p.above + i), load_bytes(p.left + i));
+    const Ints far = add_bytes(add_bytes(load_bytes(p.above2 + i), load_bytes(p.left2 + i)), load_bytes(p.diagonal + i));
+    const Ints sum = add_bytes(add_bytes(near, near), far);
+    Ints level = all_ints(0);
+    for (const std::uint8_t limit : kParentLimits) level = count_reached_bytes(level, sum, all_bytes(limit));
+    store_bytes(out + i, level);
+  }
+  scalar_impl::parent_levels({p.above + full, p.left + full, p.diagonal + full, p.above2 + full, p.left2 + full}, n - full, out + full);
+}
+
+void running_levels(const std::uint8_t* before, std::size_t n, std::uint16_t* means, std::uint8_t* out) {
+  const std::size_t full = n / kWordLanes * kWordLanes;
+  for (std::size_t i = 0; i < full; i += kWordLanes) {
+    const Ints mean = decayed_words(load_words(means + i), widen_bytes(before + i));
+    store_words(means + i, mean);
+    Ints level = all_words(1);
+    for (const std::uint16_t limit : kRunningLimits) level = count_reached_words(level, mean, all_words(limit));
+    narrow_words(out + i, level);
+  }
+  scalar_impl::running_levels(before + full, n - full, means + full, out + full);
+}
+
+void neighbour_levels(const std::uint8_t* before, std::size_t n, std::uint8_t* out) {
+  if (n < kByteLanes + 2) return scalar_impl::neighbour_levels(before, n, out);
+  // The last register overlaps the one before it, so that nothing beyond the row is read.
+  for (std::size_t next = 1; next < n - 1; next += kByteLanes) {
+    const std::size_t i = std::min(next, n - 1 - kByteLanes);
+    const Ints own = load_bytes(before + i);
+    const Ints sum = add_bytes(add_bytes(own, own), add_bytes(load_bytes(before + i - 1), load_bytes(before + i + 1)));
+    Ints level = all_bytes(1);
+    for (const std::uint8_t limit : kNeighbourLimits) level = count_reached_bytes(level, sum, all_bytes(limit));
+    store_bytes(out + i, level);
+  }
+  std::array<std::uint8_t, 2> ends;
+  scalar_impl::neighbour_levels(before, 2, ends.data());
+  out[0] = ends[0];
+  scalar_impl::neighbour_levels(before + n - 2, 2, ends.data());
+  out[n - 1] = ends[1];
+}
+
 // ---- rANS: kMaxStates lanes in several registers; other lane counts are for small tensors and go through the reference ----
 
 constexpr std::size_t kRegisters = kMaxStates / kLanes;
