@@ -103,6 +103,16 @@ void scale_values(std::span<float> x, int exponent) {
 
 }  // namespace
 
+std::string form_name(ByteView payload) {
+  if (payload.empty()) return {};
+  const auto kind = load<PayloadKind>(payload, 0);
+  if (kind != PayloadKind::kCoded || payload.size() < 3) return kind == PayloadKind::kZeros ? "zeros" : "plain";
+  const unsigned blocks = load<std::uint8_t>(payload, 1);
+  if (blocks != 0) return fmt::format("{} {}", blocks >= 0x80 ? "dct" : "blocks", blocks & 0x7fU);
+  const auto context = load<Context>(payload, 2);
+  return context == Context::kRunning ? "rows running" : context == Context::kNeighbours ? "rows neighbours" : "rows";
+}
+
 unsigned lanes_for(std::size_t symbols) {
   return static_cast<unsigned>(std::clamp<std::size_t>(std::bit_floor(symbols / 256), 1, kernels::kMaxStates));
 }

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <string>
+
 #include "epipe/base/bytes.h"
 #include "epipe/base/result.h"
 #include "epipe/base/thread_pool.h"
@@ -36,6 +38,9 @@ void write_coded(const CodedHead& head, const TokenTables& tables, std::size_t l
 // Fills x from any payload of the entropy codecs, without the scaling by 2^exponent that `exponent` asks for.
 Result<void> decode_coded(const wire::TensorSpec& tensor, ByteView in, const kernels::Kernels& kernels, ThreadPool* pool,
                           std::span<float> x);
+
+// "dct 16" and so on, for people; see chosen_form().
+std::string form_name(ByteView payload);
 
 // Lanes for chunks of this many symbols: a state costs two bytes more than it carries, so small chunks have fewer.
 unsigned lanes_for(std::size_t symbols);
