@@ -25,7 +25,7 @@ constexpr const char* kStateName = "rate";
 constexpr double kStepFloor = 2e-3;     // of the RMS of the values that are not zero
 constexpr double kAim = 0.994;          // of the target, which is an upper bound
 constexpr int kMaxPasses = 3;           // over the whole tensor, to meet the target
-constexpr int kMaxErrorPasses = 8;      // an error bound is kept
+constexpr int kMaxErrorPasses = 12;     // an error bound is kept
 constexpr std::uint64_t kRecheck = 64;  // calls after which the form is chosen again
 constexpr int kPlainExponents = 60;     // tensors with larger or smaller extremes are scaled by a power of two
 
@@ -223,7 +223,7 @@ class Entropy final : public Codec {
   };
 
   // All tokens of the tensor with this step.
-  Tokens tokenize_all(const Planes& planes, std::span<const float> x, float step) {
+  Tokens tokenize_all(const Planes& planes, std::span<const float> x, const kernels::DeadZone& zone) {
     tokens_.resize(planes.symbols());
     levels_.resize(planes.symbols());
     Tokens result;
@@ -233,19 +233,20 @@ class Entropy final : public Codec {
     for_chunks(planes, options_.pool, [&](std::size_t part, std::size_t c, const Chunk& chunk, ChunkScratch& scratch) {
       const auto y = planes.load(chunk, x, *options_.kernels, scratch.planes);
       const std::size_t at = chunk.first * planes.unit_symbols();
-      tokenize(planes, chunk, y, dead_zone(step), *options_.kernels, tokens_at(tokens_, at), tokens_at(levels_, at), scratch.tokens,
-               counts[part], &result.chunks[c].raw);
+      tokenize(planes, chunk, y, zone, *options_.kernels, tokens_at(tokens_, at), tokens_at(levels_, at), scratch.tokens, counts[part],
+               &result.chunks[c].raw);
     });
     for (std::size_t part = 1; part < counts.size(); ++part) counts[0].add(counts[part]);
     result.counts = counts[0].total();
     return result;
   }
 
-  double squared_error_of(const Planes& planes, std::span<const float> x, float step, const TokenTables& tables) {
+  double squared_error_of(const Planes& planes, std::span<const float> x, const kernels::DeadZone& zone, float step,
+                          const TokenTables& tables) {
     std::vector<double> errors(planes.chunks());
     for_chunks(planes, options_.pool, [&](std::size_t, std::size_t c, const Chunk& chunk, ChunkScratch& scratch) {
       const auto y = planes.load(chunk, x, *options_.kernels, scratch.planes);
-      errors[c] = squared_error(planes, chunk, y, dead_zone(step), tokens_at(levels_, chunk.first * planes.unit_symbols()), tables, step);
+      errors[c] = squared_error(planes, chunk, y, zone, tokens_at(levels_, chunk.first * planes.unit_symbols()), tables, step);
     });
     double sum = 0;
     for (const double error : errors) sum += error;
@@ -261,22 +262,27 @@ class Entropy final : public Codec {
     }
     ++memory.calls;
     const Planes planes(tensor, memory.form, chunk_log2());
-    const Sample sample(planes, x, *options_.kernels);
+    Sample sample(planes, x, *options_.kernels);
     const StepRange range = range_for(memory.form, scale, std::ldexp(memory.step, -exponent));
     const double wanted = goal(tensor, scale);
     CodedHead head{memory.form, chunk_log2(), lanes_for(planes.chunk(0).symbols), range.guess, exponent};
+    const auto search = [&] { return find_step(sample, kAim * wanted / memory.correction, {range.floor, range.ceiling, head.step}); };
+    if (memory.step <= 0) head.step = search();
+    sample.adapt(head.step);
     Tokens tokens;
     TokenTables tables;
-    for (int pass = 1;; ++pass) {
-      head.step = find_step(sample, kAim * wanted / memory.correction, {range.floor, range.ceiling, head.step});
-      tokens = tokenize_all(planes, x, head.step);
+    double got = 0;
+    for (int pass = 1; pass <= (target_.is_error ? kMaxErrorPasses : kMaxPasses); ++pass) {
+      const bool creeping = target_.is_error && pass > kMaxPasses;  // a tensor so small that its error jumps from step to step
+      head.step = creeping ? head.step * static_cast<float>(std::min(0.9, std::sqrt(0.95 * wanted / got))) : search();
+      const kernels::DeadZone zone = dead_zone(head.step, sample.rounding());
+      tokens = tokenize_all(planes, x, zone);
       tables = fit_tables(tokens.counts, sample.shifts(head.step), planes.levels());
-      const double got = target_.is_error ? squared_error_of(planes, x, head.step, tables) : payload_bits(planes, head, tables, tokens);
+      got = target_.is_error ? squared_error_of(planes, x, zone, head.step, tables) : payload_bits(planes, head, tables, tokens);
       const double promised = target_.is_error ? sample.squared_error(head.step) : sample.bits(head.step);
       if (promised > 0 && got > 0) memory.correction = std::clamp(got / promised, 0.05, 20.0);
-      const bool at_end = head.step <= range.floor && got <= wanted;
-      const bool met = target_.is_error ? got <= wanted && got >= 0.93 * wanted : got <= wanted && got >= 0.98 * wanted;
-      if (met || at_end || pass == (target_.is_error ? kMaxErrorPasses : kMaxPasses)) break;
+      const bool at_end = head.step <= range.floor || creeping;
+      if (got <= wanted && (at_end || got >= (target_.is_error ? 0.93 : 0.98) * wanted)) break;
     }
     memory.step = std::ldexp(head.step, exponent);
     encode_all(planes, head, tables, tokens);

@@ -10,13 +10,25 @@ constexpr std::size_t kPartSymbols = 1U << 12U;
 constexpr int kMaxSteps = 14;
 constexpr double kCloseEnough = 0.003;
 
-// Where rounding goes up: above 0.5, because the larger of two levels costs more bits.
-constexpr float kThreshold = 0.62F;  // from 0 to 1
-constexpr float kOffset = 0.44F;     // from |q| to |q| + 1 at 1 - kOffset
+// Squared error, in steps, that a bit is worth: at a high rate the error is 1/12 and a bit quarters it, so -dD/dR = 2 ln 2 / 12.
+constexpr double kErrorPerBit = 0.1155;
+
+// How many bits more `larger` costs than `smaller`, on average where larger ones occur; one of two signs each.
+struct ExtraBits {
+  double sum = 0;
+  double weight = 0;
+  void add(double smaller, double larger) {
+    if (smaller <= 0 || larger <= 0) return;
+    sum += larger * std::log2(smaller / larger);
+    weight += larger;
+  }
+  // From the middle between two levels to where going up pays.
+  float shift() const { return weight > 0 ? static_cast<float>(0.5 * kErrorPerBit * std::clamp(sum / weight, 0.0, 4.0)) : 0.0F; }
+};
 
 }  // namespace
 
-kernels::DeadZone dead_zone(float step) { return {1.0F / step, kThreshold, kOffset}; }
+kernels::DeadZone dead_zone(float step, const Rounding& rounding) { return {1.0F / step, rounding.threshold, rounding.offset}; }
 
 Sample::Sample(const Planes& planes, std::span<const float> x, const kernels::Kernels& kernels, std::size_t symbols)
     : planes_(planes), kernels_(&kernels) {
@@ -46,7 +58,7 @@ void Sample::keep(const Planes& planes, std::size_t first, std::size_t units, st
 
 template <typename Each>
 void Sample::for_chunks(float step, Each&& each) const {
-  const kernels::DeadZone zone = dead_zone(step);
+  const kernels::DeadZone zone = dead_zone(step, rounding_);
   CountedTokens counts(planes_.slots());
   std::vector<std::uint8_t> tokens;
   TokenScratch scratch;
@@ -68,6 +80,21 @@ double Sample::bits(float step) const {
     bits = ideal_bits(total);
   });
   return bits * scale_ / settled_;
+}
+
+void Sample::adapt(float step) {
+  for_chunks(step, [&](const auto&, const CountedTokens& counts, const auto&) {
+    ExtraBits first;
+    ExtraBits second;
+    for (const TokenCounts& slot : counts.total()) {
+      const double ones = 0.5 * (static_cast<double>(slot[1]) + slot[2]);
+      const double twos = 0.5 * (static_cast<double>(slot[3]) + slot[4]);
+      first.add(slot[0], ones);
+      second.add(ones, twos);
+    }
+    const float to_one = first.shift();
+    rounding_ = {0.5F + to_one, 0.5F - std::min(second.shift(), to_one)};
+  });
 }
 
 std::vector<Shift> Sample::shifts(float step) const {

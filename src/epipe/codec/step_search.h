@@ -12,7 +12,14 @@
 // Finds the step of the quantizer on a sample of the tensor.
 namespace epipe::codec {
 
-kernels::DeadZone dead_zone(float step);
+// Where rounding goes up, in steps: to 1 at `threshold`, to the next level `offset` before it. At 0.5 each it is to the nearest; later
+// is better because the larger of two levels costs more bits.
+struct Rounding {
+  float threshold = 0.62F;
+  float offset = 0.44F;
+};
+
+kernels::DeadZone dead_zone(float step, const Rounding& rounding);
 
 inline constexpr std::size_t kSearchSymbols = 1U << 16U;  // to find a step
 inline constexpr std::size_t kChoiceSymbols = 1U << 19U;  // to choose between forms
@@ -21,6 +28,10 @@ inline constexpr std::size_t kChoiceSymbols = 1U << 19U;  // to choose between f
 class Sample {
  public:
   Sample(const Planes& planes, std::span<const float> x, const kernels::Kernels& kernels, std::size_t symbols = kSearchSymbols);
+
+  // Sets the rounding to what pays at this step: a level goes up where that takes off more error than its bits are worth.
+  void adapt(float step);
+  const Rounding& rounding() const { return rounding_; }
 
   // About how many bits the tokens of the whole tensor take with this step.
   double bits(float step) const;
@@ -41,6 +52,7 @@ class Sample {
   Planes planes_;
   const kernels::Kernels* kernels_;
   std::vector<Part> parts_;
+  Rounding rounding_;
   double scale_ = 1;    // symbols of the tensor per symbol of the sample
   double settled_ = 1;  // the share of the sample's symbols that have a row before them, where that matters
 };

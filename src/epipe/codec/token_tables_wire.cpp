@@ -33,10 +33,12 @@ void put_signed(BitWriter& out, int value, unsigned order) {
 
 std::optional<int> take_signed(BitReader& in, unsigned order) {
   unsigned low = 0;
-  for (; in.available() > 0 && low <= kMaxPrefix; ++low) {
-    if (in.take(1) == 1) break;
+  bool ended = false;
+  while (!ended && low <= kMaxPrefix && in.available() > 0) {
+    ended = in.take(1) == 1;
+    if (!ended) ++low;
   }
-  if (low > kMaxPrefix || in.available() < low + order) return std::nullopt;
+  if (!ended || in.available() < low + order) return std::nullopt;
   const unsigned m = (1U << low) + (low > 0 ? static_cast<unsigned>(in.take(low)) : 0U);
   const unsigned n = (m - 1) << order | (order > 0 ? static_cast<unsigned>(in.take(order)) : 0U);
   return n % 2 == 0 ? static_cast<int>(n / 2) : -static_cast<int>((n + 1) / 2);
