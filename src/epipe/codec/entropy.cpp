@@ -172,7 +172,7 @@ class Entropy final : public Codec {
   }
 
   unsigned chunk_log2() const {
-    constexpr double kStateShare = 0.01;  // of the bits may go into states
+    constexpr double kStateShare = 0.005;  // of the bits may go into states
     const double rate = target_.is_error ? 1 : target_.value;
     return static_cast<unsigned>(std::clamp(std::ceil(std::log2(16.0 * kernels::kMaxStates / kStateShare / rate)), 14.0, 20.0));
   }
@@ -267,7 +267,7 @@ class Entropy final : public Codec {
     const double wanted = goal(tensor, scale);
     CodedHead head{memory.form, chunk_log2(), lanes_for(planes.chunk(0).symbols), range.guess, exponent};
     const auto search = [&] { return find_step(sample, kAim * wanted / memory.correction, {range.floor, range.ceiling, head.step}); };
-    if (memory.step <= 0) head.step = search();
+    head.step = search();
     sample.adapt(head.step);
     Tokens tokens;
     TokenTables tables;
