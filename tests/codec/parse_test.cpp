@@ -21,9 +21,34 @@ std::size_t mark(std::string_view spec) {
 }
 
 TEST(Spec, GivesItselfBack) {
-  for (const std::string spec : {"none", "fp16", "bf16", "uniform:1", "uniform:16", "sort:6+2", "sort:1+0", "sort:1+15", "fast:12+4",
-                                 "kmeans:4", "topk:0.1", "topk:1", "topk:0.001", "lowrank:12", "power:4", "power:4>uniform:8",
-                                 "lowrank:12>fp16", "topk:0.1>uniform:8", "power:4>topk:0.5>sort:3+1"}) {
+  for (const std::string spec : {"none",
+                                 "fp16",
+                                 "bf16",
+                                 "uniform:1",
+                                 "uniform:16",
+                                 "sort:6+2",
+                                 "sort:1+0",
+                                 "sort:1+15",
+                                 "fast:12+4",
+                                 "kmeans:4",
+                                 "topk:0.1",
+                                 "topk:1",
+                                 "topk:0.001",
+                                 "lowrank:12",
+                                 "power:4",
+                                 "power:4>uniform:8",
+                                 "lowrank:12>fp16",
+                                 "topk:0.1>uniform:8",
+                                 "power:4>topk:0.5>sort:3+1",
+                                 "ec:4",
+                                 "ec:0.5",
+                                 "dct:0.125",
+                                 "auto:16",
+                                 "ec@0.01",
+                                 "dct@1e-06",
+                                 "auto@0.5",
+                                 "topk:0.1>ec:2",
+                                 "power:4>ec:4"}) {
     EXPECT_EQ(canonical(spec), spec);
   }
 }
@@ -67,6 +92,16 @@ TEST(Spec, ErrorsPointAtTheWrongCharacter) {
   EXPECT_EQ(mark("power:4>unifrm:8"), 8U);
   EXPECT_EQ(mark("power:4 >uniform:8"), 7U);
   EXPECT_EQ(mark("uniform:8>fp16"), 9U);
+  EXPECT_EQ(mark("ec"), 2U);
+  EXPECT_EQ(mark("ec:"), 3U);
+  EXPECT_EQ(mark("ec:0"), 3U);
+  EXPECT_EQ(mark("dct:17"), 4U);
+  EXPECT_EQ(mark("dct@0"), 4U);
+  EXPECT_EQ(mark("auto@0.6"), 5U);
+  EXPECT_EQ(mark("dct:inf"), 4U);
+  EXPECT_EQ(mark("dct:nan"), 4U);
+  EXPECT_EQ(mark("dct:1x"), 5U);
+  EXPECT_EQ(mark("dct:1>fp16"), 5U);
   EXPECT_EQ(mark("none none"), 4U);
   EXPECT_EQ(mark(" none"), 0U);
 }

@@ -43,6 +43,55 @@ TEST_P(RealTensor, SortQuantizationReachesTheReferencesError) {
   EXPECT_NEAR(error, GetParam().sort_6_2, 0.04 * GetParam().sort_6_2);
 }
 
+struct Target {
+  const char* tensor;
+  const char* spec;
+  double rel_error;  // of a prototype with ideal entropy coding and no contexts, at this rate
+};
+
+class RealTarget : public ::testing::TestWithParam<Target> {};
+
+const char* const kMaps0 = "mobilenet_cifar10_act0";
+const char* const kMapGradients0 = "mobilenet_cifar10_grad0";
+const char* const kMaps1 = "mobilenet_cifar10_act1";
+const char* const kMapGradients1 = "mobilenet_cifar10_grad1";
+const char* const kText0 = "roberta_sst2_act0";
+const char* const kText1 = "roberta_sst2_act1";
+
+INSTANTIATE_TEST_SUITE_P(
+    Tensors, RealTarget,
+    ::testing::Values(Target{kMaps0, "ec:4", 2.5e-4}, Target{kMaps0, "ec:2", 1.7e-2}, Target{kMaps0, "ec:1", 1.6e-1},
+                      Target{kMaps0, "dct:2", 9.1e-7}, Target{kMaps0, "dct:1", 1.4e-5}, Target{kMaps0, "dct:0.5", 1.2e-4},
+                      Target{kMapGradients0, "ec:4", 1.2e-4}, Target{kMapGradients0, "ec:2", 4.3e-3},
+                      Target{kMapGradients0, "ec:1", 3.1e-2}, Target{kMapGradients0, "dct:4", 1.0e-4},
+                      Target{kMapGradients0, "dct:2", 3.4e-3}, Target{kMapGradients0, "dct:1", 2.3e-2},
+                      Target{kMapGradients0, "dct:0.5", 7.3e-2}, Target{kMaps1, "ec:4", 2.8e-5}, Target{kMaps1, "ec:2", 7.0e-3},
+                      Target{kMaps1, "ec:1", 8.5e-2}, Target{kMaps1, "dct:4", 3.8e-4}, Target{kMaps1, "dct:2", 6.1e-3},
+                      Target{kMaps1, "dct:1", 2.6e-2}, Target{kMaps1, "dct:0.5", 6.6e-2}, Target{kMapGradients1, "ec:4", 1.6e-3},
+                      Target{kMapGradients1, "ec:2", 4.1e-2}, Target{kMapGradients1, "ec:1", 2.0e-1},
+                      Target{kMapGradients1, "dct:0.25", 1e-4}, Target{kText0, "ec:4", 5.6e-3}, Target{kText0, "ec:2", 8.9e-2},
+                      Target{kText0, "ec:1", 3.3e-1}, Target{"roberta_sst2_grad0", "ec:1", 7.0e-6}, Target{kText1, "ec:4", 5.5e-3},
+                      Target{kText1, "ec:2", 8.6e-2}, Target{kText1, "ec:1", 3.1e-1}, Target{"roberta_sst2_grad1", "ec:0.25", 1e-4}));
+
+// Below the prototype everywhere, on the rate of the real frame.
+TEST_P(RealTarget, IsBeatenAtNoMoreThanTheRate) {
+  const auto path = tensors() / (std::string(GetParam().tensor) + ".npy");
+  if (!std::filesystem::exists(path)) GTEST_SKIP() << "no real tensors at " << tensors() << "; set EPIPE_SHARED";
+  const auto x = data::read_npy(path.string());
+  ASSERT_TRUE(x.ok()) << x.error().text();
+  const std::string spec = GetParam().spec;
+  const double rate = std::stod(spec.substr(spec.find(':') + 1));
+  const auto codec = codec_of(spec);
+  for (int call = 0; call < 3; ++call) {
+    Bytes frame;
+    ASSERT_TRUE(encode_frame(*codec, x.value(), {}, {}, nullptr, frame).ok());
+    const auto y = decode_frame(frame, {}, {});
+    ASSERT_TRUE(y.ok()) << y.error().text();
+    EXPECT_LT(8.0 * static_cast<double>(frame.size()) / static_cast<double>(x.value().numel()), 1.015 * rate) << "call " << call;
+    EXPECT_LT(relative_error(x.value(), y.value()), GetParam().rel_error) << "call " << call;
+  }
+}
+
 TEST_P(RealTensor, EveryCodecRoundTrips) {
   const auto x = data::read_npy((tensors() / (std::string(GetParam().tensor) + ".npy")).string());
   ASSERT_TRUE(x.ok()) << x.error().text();

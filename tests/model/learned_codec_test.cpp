@@ -14,12 +14,11 @@ using namespace epipe::testing;
 
 const data::DataSpec kSmall{data::DataSpec::Kind::kImages, {3, 14, 13}, 5};
 
-train::Plan plan_with(const std::string& forward, const std::string& backward, std::vector<std::size_t> cuts = {2}) {
+train::Plan plan_with(const std::string& forward, const std::string& backward, std::vector<std::size_t> cuts = {1}) {
   train::Plan plan;
   plan.data = kSmall;
+  plan.codecs.assign(cuts.size(), {forward, backward});
   plan.cuts = std::move(cuts);
-  plan.codecs.assign(plan.cuts.size(), {"none", "none"});
-  plan.codecs[0] = {forward, backward};
   return plan;
 }
 

@@ -40,7 +40,17 @@ inline std::vector<std::string> every_spec() {
           "power:2>uniform:8",
           "topk:0.1>uniform:8",
           "topk:0.5>kmeans:3",
-          "power:1>topk:0.5>sort:3+1"};
+          "power:1>topk:0.5>sort:3+1",
+          "ec:4",
+          "ec:0.5",
+          "ec@0.01",
+          "dct:1",
+          "dct:0.25",
+          "dct@0.001",
+          "auto:2",
+          "auto@0.05",
+          "topk:0.1>ec:2",
+          "power:4>ec:4"};
 }
 
 inline torch::Tensor tensor_of(const std::vector<float>& values) { return torch::tensor(values, torch::kFloat32); }

@@ -137,6 +137,7 @@ Bytes Sender::encode(const torch::Tensor& x, std::size_t part, const Parcel& par
   }
   traffic_.wire_bytes += frame.size();
   traffic_.values += static_cast<std::uint64_t>(x.numel());
+  traffic_.form = codec::chosen_form(frame);
   if (parcel.measure_error) measure(x, frame);
   return frame;
 }

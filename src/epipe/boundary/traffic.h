@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 
 namespace epipe::boundary {
 
@@ -13,6 +14,7 @@ struct Traffic {
   double encode_seconds = 0;
   double decode_seconds = 0;
   double recv_seconds = 0;  // in the link's recv, waiting for the sender included
+  std::string form;         // what an entropy codec chose for the last tensor; empty for other codecs
 
   double bits_per_value() const { return values == 0 ? 0 : 8.0 * static_cast<double>(wire_bytes) / static_cast<double>(values); }
   double rel_error() const { return signal_energy > 0 ? error_energy / signal_energy : 0; }
@@ -25,6 +27,7 @@ struct Traffic {
     encode_seconds += other.encode_seconds;
     decode_seconds += other.decode_seconds;
     recv_seconds += other.recv_seconds;
+    if (!other.form.empty()) form = other.form;
     return *this;
   }
 };

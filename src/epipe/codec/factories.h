@@ -11,6 +11,15 @@ namespace epipe::codec {
 // Makes a fresh codec for one part of what a transform produces, each with a state of its own.
 using InnerFactory = std::function<std::unique_ptr<Codec>()>;
 
+// What the entropy codecs may do before they quantize: nothing, a block DCT, or whichever is better.
+enum class EntropyKind : std::uint8_t { kEc, kDct, kAuto };
+
+// Bits per value on the wire, or the relative error, and at most that.
+struct EntropyTarget {
+  double value;
+  bool is_error;
+};
+
 std::unique_ptr<Codec> make_none(const CodecOptions& options);
 std::unique_ptr<Codec> make_fp16(const CodecOptions& options);
 std::unique_ptr<Codec> make_bf16(const CodecOptions& options);
@@ -21,5 +30,6 @@ std::unique_ptr<Codec> make_kmeans(unsigned bits, const CodecOptions& options);
 std::unique_ptr<Codec> make_topk(double ratio, const InnerFactory& inner, const CodecOptions& options);
 std::unique_ptr<Codec> make_lowrank(unsigned rank, const InnerFactory& inner, const CodecOptions& options);
 std::unique_ptr<Codec> make_power(unsigned rank, const InnerFactory& inner, const CodecOptions& options);
+std::unique_ptr<Codec> make_entropy(EntropyKind kind, EntropyTarget target, const CodecOptions& options);
 
 }  // namespace epipe::codec

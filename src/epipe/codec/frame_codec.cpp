@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "epipe/codec/entropy_payload.h"
 #include "epipe/codec/span.h"
 
 namespace epipe::codec {
@@ -47,6 +48,15 @@ Result<torch::Tensor> decode_payload(const wire::FrameView& frame, const CodecOp
   torch::Tensor x = reuse.defined() && reuse.is_contiguous() && reuse.sizes() == torch::IntArrayRef(sizes) ? reuse : torch::empty(sizes);
   EPIPE_TRY(codec.value()->decode_into(x, payload));
   return x;
+}
+
+std::string chosen_form(ByteView bytes) {
+  const auto header_bytes = bytes.size() < wire::kFixedBytes ? bytes.size() : load<std::uint32_t>(bytes, 16);
+  const std::size_t spec_at = bytes.size() < wire::kFixedBytes ? 0 : wire::kFixedBytes + 8 * load<std::uint8_t>(bytes, 40);
+  if (header_bytes >= bytes.size() || spec_at + 4 > header_bytes) return {};
+  const std::string_view spec(reinterpret_cast<const char*>(bytes.data()) + spec_at, 4);
+  const bool entropy = spec.starts_with("ec") || spec.starts_with("dct") || spec.starts_with("auto");
+  return entropy ? form_name(bytes.subspan(header_bytes)) : std::string();
 }
 
 }  // namespace epipe::codec

@@ -23,7 +23,11 @@ Result<void> encode_frame(Codec& codec, const torch::Tensor& x, const FrameTag& 
 Result<torch::Tensor> decode_frame(ByteView frame, const wire::Limits& limits, const CodecOptions& options,
                                    const torch::Tensor& reuse = {});
 
-// The same for a frame that was read before.
+// What an entropy codec chose for the tensor of a frame: "dct 16", "blocks 16", "rows", "rows running", "rows neighbours", "zeros" or
+// "plain". Empty for other codecs, and for bytes that are no frame.
+std::string chosen_form(ByteView frame);
+
+// decode_frame() for a frame that was read before.
 Result<torch::Tensor> decode_payload(const wire::FrameView& frame, const CodecOptions& options, const torch::Tensor& reuse = {});
 
 }  // namespace epipe::codec

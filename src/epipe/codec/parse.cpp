@@ -1,8 +1,9 @@
 // The grammar of codec specs:
 //   chain   := codec ('>' codec)*          every codec but the last is a transform
 //   codec   := none | fp16 | bf16 | uniform:B | sort:Q+S | fast:Q+S | kmeans:B      quantizers
+//            | ec:N | dct:N | auto:N | ec@E | dct@E | auto@E                       entropy coded
 //            | topk:R | lowrank:K | power:K                                         transforms
-//   B, Q+S from 1 to 16; Q at least 1; R above 0 and at most 1; K from 1 to 65535
+//   B, Q+S from 1 to 16; Q at least 1; R above 0 and at most 1; K from 1 to 65535; N from 0.01 to 16; E from 0.000001 to 0.5
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -21,7 +22,8 @@ namespace {
 constexpr unsigned kMaxBits = 16;
 constexpr unsigned kMaxRank = 65535;
 constexpr std::size_t kMaxChain = 4;
-constexpr std::string_view kKnown = "none fp16 bf16 uniform:B sort:Q+S fast:Q+S kmeans:B topk:R lowrank:K power:K";
+constexpr std::string_view kKnown =
+    "none fp16 bf16 uniform:B sort:Q+S fast:Q+S kmeans:B ec:N dct:N auto:N ec@E dct@E auto@E topk:R lowrank:K power:K";
 
 // Where and why the text is wrong.
 struct Complaint {
@@ -55,6 +57,9 @@ class Parser {
       const auto [level_bits, split_bits] = split();
       return last(name == "sort" ? make_sort : make_fast, level_bits, split_bits);
     }
+    if (name == "ec") return last(make_entropy, EntropyKind::kEc, target());
+    if (name == "dct") return last(make_entropy, EntropyKind::kDct, target());
+    if (name == "auto") return last(make_entropy, EntropyKind::kAuto, target());
     if (name == "topk") return transform(depth, make_topk, ratio());
     if (name == "lowrank") return transform(depth, make_lowrank, rank());
     if (name == "power") return transform(depth, make_power, rank());
@@ -105,11 +110,26 @@ class Parser {
 
   double ratio() {
     colon("the kept fraction, as in topk:0.1");
+    return number([](double value) { return value > 0 && value <= 1; }, "expected a fraction above 0 and at most 1",
+                  std::chars_format::fixed);
+  }
+
+  EntropyTarget target() {
+    if (accept('@')) {
+      constexpr double kLeast = 1e-6;
+      return {number([](double value) { return value >= kLeast && value <= 0.5; }, "expected a relative error from 0.000001 to 0.5"), true};
+    }
+    if (!accept(':')) complain(at_, "expected ':' and bits per value, as in dct:1, or '@' and a relative error, as in dct@0.01");
+    return {number([](double value) { return value >= 0.01 && value <= kMaxBits; }, "expected bits per value from 0.01 to 16"), false};
+  }
+
+  // A decimal number that `fits`, else the complaint.
+  template <typename Fits>
+  double number(const Fits& fits, std::string_view complaint, std::chars_format format = std::chars_format::general) {
     double value = 0;
     const char* const begin = text_.data() + at_;
-    const char* const end = text_.data() + text_.size();
-    const auto [stop, status] = std::from_chars(begin, end, value, std::chars_format::fixed);
-    if (status != std::errc() || !(value > 0 && value <= 1)) complain(at_, "expected a fraction above 0 and at most 1");
+    const auto [stop, status] = std::from_chars(begin, text_.data() + text_.size(), value, format);
+    if (status != std::errc() || !fits(value)) complain(at_, std::string(complaint));
     at_ += static_cast<std::size_t>(stop - begin);
     return value;
   }

@@ -23,6 +23,7 @@ json one_way(std::size_t cut, const char* direction, const std::string& codec, c
                {"rel_error", nullptr},
                {"recv_MBps", traffic.recv_seconds > 0 ? static_cast<double>(traffic.wire_bytes) / 1e6 / traffic.recv_seconds : 0}};
   if (error_measured) line["rel_error"] = traffic.rel_error();
+  if (!traffic.form.empty()) line["form"] = traffic.form;
   return line;
 }
 

@@ -28,8 +28,9 @@ struct Flags {
 
 const std::vector<std::string>& every_codec() {
   static const std::vector<std::string> codecs = {
-      "none",     "fp16",     "bf16",     "uniform:8", "uniform:4", "sort:6+2",   "sort:3+1",          "sort:12+4",          "fast:6+2",
-      "kmeans:4", "kmeans:8", "topk:0.1", "topk:0.01", "power:4",   "lowrank:12", "power:4>uniform:8", "topk:0.1>uniform:8",
+      "none",     "fp16",     "bf16",     "uniform:8", "uniform:4", "sort:6+2",      "sort:3+1",          "sort:12+4",          "fast:6+2",
+      "kmeans:4", "kmeans:8", "topk:0.1", "topk:0.01", "power:4",   "lowrank:12",    "power:4>uniform:8", "topk:0.1>uniform:8", "ec:4",
+      "ec:2",     "dct:1",    "dct:0.25", "auto:1",    "dct@0.01",  "topk:0.1>ec:2", "power:4>ec:4",
   };
   return codecs;
 }
@@ -142,7 +143,8 @@ void run_codec_bench(const Flags& flags) {
       report.add(tensor, spec, m);
       const bool has_baseline = (spec == "sort:6+2" || spec == "uniform:8") && flags.threads == 1 && !flags.quick;
       if (has_baseline) report.add(tensor, "torch-ops " + spec, measure_torch_ops(tensor.x, spec, m.memcpy_MBps));
-      if (spec == "sort:6+2" && flags.threads == 1 && !flags.quick) report.add_speedup(tensor, spec, 2, paired_speedup(spec, tensor.x, 2));
+      const bool paired = (spec == "sort:6+2" || spec == "ec:2" || spec == "dct:1") && flags.threads == 1 && !flags.quick;
+      if (paired) report.add_speedup(tensor, spec, 2, paired_speedup(spec, tensor.x, 2));
     }
   }
   report.finish();

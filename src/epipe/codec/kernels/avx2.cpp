@@ -8,8 +8,10 @@
 #include <cstring>
 
 #include "epipe/codec/kernels/key.h"
+#include "epipe/codec/kernels/rans.h"
 #include "epipe/codec/kernels/scalar.h"
 #include "epipe/codec/kernels/target.h"
+#include "epipe/codec/kernels/transform.h"
 
 EPIPE_BEGIN_TARGET("avx2,fma,f16c,bmi,bmi2,popcnt")
 
@@ -26,11 +28,46 @@ inline void store_floats(float* p, Floats v) { _mm256_storeu_ps(p, v); }
 inline Floats all_floats(float v) { return _mm256_set1_ps(v); }
 inline Ints all_ints(std::int32_t v) { return _mm256_set1_epi32(v); }
 inline Ints bits_of(Floats v) { return _mm256_castps_si256(v); }
+inline Floats as_floats(Ints v) { return _mm256_castsi256_ps(v); }
+inline Ints load_ints(const std::uint32_t* p) { return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)); }
+inline void store_ints(std::uint32_t* p, Ints v) { _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), v); }
+inline Ints load_bytes(const std::uint8_t* p) { return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)); }
+inline void store_bytes(std::uint8_t* p, Ints v) { _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), v); }
+inline Ints sixteen_bytes(const std::uint8_t* p) {
+  return _mm256_broadcastsi128_si256(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
+}
+inline Ints shuffle_bytes(Ints table, Ints index) { return _mm256_shuffle_epi8(table, index); }
+inline Ints all_bytes(std::uint8_t v) { return _mm256_set1_epi8(static_cast<char>(v)); }
+inline Ints add_bytes(Ints a, Ints b) { return _mm256_add_epi8(a, b); }
+inline Ints count_reached_bytes(Ints counts, Ints v, Ints limit) {
+  return _mm256_sub_epi8(counts, _mm256_cmpeq_epi8(_mm256_max_epu8(v, limit), v));
+}
+// 16-bit lanes, twice as many as 32-bit ones.
+inline Ints widen_bytes(const std::uint8_t* p) { return _mm256_cvtepu8_epi16(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))); }
+inline Ints load_words(const std::uint16_t* p) { return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)); }
+inline void store_words(std::uint16_t* p, Ints v) { _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), v); }
+inline Ints all_words(std::uint16_t v) { return _mm256_set1_epi16(static_cast<short>(v)); }
+inline Ints decayed_words(Ints mean, Ints m) {  // mean - mean / 8 + 16 m
+  return _mm256_add_epi16(_mm256_sub_epi16(mean, _mm256_srli_epi16(mean, 3)), _mm256_slli_epi16(m, 4));
+}
+inline Ints count_reached_words(Ints counts, Ints v, Ints limit) {  // below 2^15
+  return _mm256_sub_epi16(counts, _mm256_cmpeq_epi16(_mm256_max_epi16(v, limit), v));
+}
+inline void narrow_words(std::uint8_t* p, Ints v) {
+  const __m256i packed = _mm256_permute4x64_epi64(_mm256_packus_epi16(v, v), 0x08);
+  _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm256_castsi256_si128(packed));
+}
+inline Floats add(Floats a, Floats b) { return _mm256_add_ps(a, b); }
+inline Ints add(Ints a, Ints b) { return _mm256_add_epi32(a, b); }
 inline Floats sub(Floats a, Floats b) { return _mm256_sub_ps(a, b); }
+inline Ints sub(Ints a, Ints b) { return _mm256_sub_epi32(a, b); }
+inline Floats mul(Floats a, Floats b) { return _mm256_mul_ps(a, b); }
+inline Ints multiply(Ints a, Ints b) { return _mm256_mullo_epi32(a, b); }  // the low 32 bits
 inline Floats div(Floats a, Floats b) { return _mm256_div_ps(a, b); }
 inline Floats min(Floats a, Floats b) { return _mm256_min_ps(a, b); }
 inline Floats fma(Floats a, Floats b, Floats c) { return _mm256_fmadd_ps(a, b, c); }
 inline Ints round_to_ints(Floats v) { return _mm256_cvtps_epi32(v); }
+inline Ints truncate_to_ints(Floats v) { return _mm256_cvttps_epi32(v); }
 inline Floats to_floats(Ints v) { return _mm256_cvtepi32_ps(v); }
 inline Ints or_(Ints a, Ints b) { return _mm256_or_si256(a, b); }
 inline Ints and_(Ints a, Ints b) { return _mm256_and_si256(a, b); }
@@ -42,11 +79,15 @@ inline Ints shift_right(Ints v, unsigned bits) { return _mm256_srl_epi32(v, _mm_
 inline Ints sign_of(Ints v) { return _mm256_srai_epi32(v, 31); }
 inline Mask at_least(Floats a, Floats b) { return _mm256_castps_si256(_mm256_cmp_ps(a, b, _CMP_GE_OQ)); }
 inline Mask less(Ints a, Ints b) { return _mm256_cmpgt_epi32(b, a); }
+inline Mask not_less(Ints a, Ints b) { return _mm256_xor_si256(_mm256_cmpgt_epi32(b, a), _mm256_set1_epi32(-1)); }
+inline Mask equal(Ints a, Ints b) { return _mm256_cmpeq_epi32(a, b); }
 inline Mask both(Mask a, Mask b) { return _mm256_and_si256(a, b); }
 inline Ints select(Mask m, Ints yes, Ints no) { return _mm256_blendv_epi8(no, yes, m); }
+inline Ints keep_if(Mask m, Ints v) { return _mm256_and_si256(m, v); }  // 0 elsewhere
 inline Ints count_if(Ints counts, Mask m) { return _mm256_sub_epi32(counts, m); }
 inline unsigned mask_bits(Mask m) { return static_cast<unsigned>(_mm256_movemask_ps(_mm256_castsi256_ps(m))); }
 inline Floats gather(const float* table, Ints index) { return _mm256_i32gather_ps(table, index, 4); }
+inline Ints gather(const std::uint32_t* table, Ints index) { return _mm256_i32gather_epi32(reinterpret_cast<const int*>(table), index, 4); }
 inline std::uint64_t sum(Ints v) {
   std::array<std::uint32_t, kLanes> lanes;
   std::memcpy(lanes.data(), &v, sizeof(v));
@@ -62,6 +103,28 @@ inline std::size_t compress(Ints v, unsigned bits, Key* p) {
   const __m256i index = _mm256_cvtepu8_epi32(_mm_cvtsi64_si128(static_cast<long long>(order)));
   _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), _mm256_permutevar8x32_epi32(v, index));
   return static_cast<std::size_t>(__builtin_popcount(bits));
+}
+
+// Lane numbers of the bits that are set, packed together from lane 0 on.
+inline std::uint64_t set_lanes(unsigned bits) { return _pext_u64(0x0706050403020100, _pdep_u64(bits, 0x0101010101010101) * 0xff); }
+
+// Writes the low words of the lanes whose bit is set so that they end at p; up to 16 bytes before p may be overwritten. Returns
+// where they begin.
+inline std::byte* store_words_before(std::byte* p, Ints v, unsigned bits) {
+  const auto count = static_cast<unsigned>(__builtin_popcount(bits));
+  if (count == 0) return p;
+  const std::uint64_t order = set_lanes(bits) << (8 * (kLanes - count));
+  const __m256i index = _mm256_cvtepu8_epi32(_mm_cvtsi64_si128(static_cast<long long>(order)));
+  const __m256i words = _mm256_and_si256(_mm256_permutevar8x32_epi32(v, index), _mm256_set1_epi32(0xffff));
+  const __m256i packed = _mm256_permute4x64_epi64(_mm256_packus_epi32(words, words), 0x08);
+  _mm_storeu_si128(reinterpret_cast<__m128i*>(p - 16), _mm256_castsi256_si128(packed));
+  return p - 2 * static_cast<std::ptrdiff_t>(count);
+}
+// Consecutive words at p to the lanes whose bit is set; 16 bytes are read. The other lanes mean nothing.
+inline Ints spread_words(const std::byte* p, unsigned bits) {
+  const __m256i words = _mm256_cvtepu16_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
+  const std::uint64_t spread = _pdep_u64(0x0706050403020100, _pdep_u64(bits, 0x0101010101010101) * 0xff);
+  return _mm256_permutevar8x32_epi32(words, _mm256_cvtepu8_epi32(_mm_cvtsi64_si128(static_cast<long long>(spread))));
 }
 
 // 32-bit lanes that hold small numbers, to bytes or 16-bit words and back.

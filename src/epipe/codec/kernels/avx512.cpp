@@ -8,8 +8,10 @@
 #include <cstring>
 
 #include "epipe/codec/kernels/key.h"
+#include "epipe/codec/kernels/rans.h"
 #include "epipe/codec/kernels/scalar.h"
 #include "epipe/codec/kernels/target.h"
+#include "epipe/codec/kernels/transform.h"
 
 EPIPE_BEGIN_TARGET("avx2,fma,f16c,bmi,bmi2,popcnt,avx512f,avx512bw,avx512dq,avx512vl")
 
@@ -26,11 +28,41 @@ inline void store_floats(float* p, Floats v) { _mm512_storeu_ps(p, v); }
 inline Floats all_floats(float v) { return _mm512_set1_ps(v); }
 inline Ints all_ints(std::int32_t v) { return _mm512_set1_epi32(v); }
 inline Ints bits_of(Floats v) { return _mm512_castps_si512(v); }
+inline Floats as_floats(Ints v) { return _mm512_castsi512_ps(v); }
+inline Ints load_ints(const std::uint32_t* p) { return _mm512_loadu_si512(p); }
+inline void store_ints(std::uint32_t* p, Ints v) { _mm512_storeu_si512(p, v); }
+inline Ints load_bytes(const std::uint8_t* p) { return _mm512_loadu_si512(p); }
+inline void store_bytes(std::uint8_t* p, Ints v) { _mm512_storeu_si512(p, v); }
+inline Ints sixteen_bytes(const std::uint8_t* p) { return _mm512_broadcast_i32x4(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))); }
+inline Ints shuffle_bytes(Ints table, Ints index) { return _mm512_shuffle_epi8(table, index); }
+inline Ints all_bytes(std::uint8_t v) { return _mm512_set1_epi8(static_cast<char>(v)); }
+inline Ints add_bytes(Ints a, Ints b) { return _mm512_add_epi8(a, b); }
+inline Ints count_reached_bytes(Ints counts, Ints v, Ints limit) {
+  return _mm512_mask_add_epi8(counts, _mm512_cmpge_epu8_mask(v, limit), counts, _mm512_set1_epi8(1));
+}
+// 16-bit lanes, twice as many as 32-bit ones.
+inline Ints widen_bytes(const std::uint8_t* p) { return _mm512_cvtepu8_epi16(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p))); }
+inline Ints load_words(const std::uint16_t* p) { return _mm512_loadu_si512(p); }
+inline void store_words(std::uint16_t* p, Ints v) { _mm512_storeu_si512(p, v); }
+inline Ints all_words(std::uint16_t v) { return _mm512_set1_epi16(static_cast<short>(v)); }
+inline Ints decayed_words(Ints mean, Ints m) {  // mean - mean / 8 + 16 m
+  return _mm512_add_epi16(_mm512_sub_epi16(mean, _mm512_srli_epi16(mean, 3)), _mm512_slli_epi16(m, 4));
+}
+inline Ints count_reached_words(Ints counts, Ints v, Ints limit) {
+  return _mm512_mask_add_epi16(counts, _mm512_cmpge_epu16_mask(v, limit), counts, _mm512_set1_epi16(1));
+}
+inline void narrow_words(std::uint8_t* p, Ints v) { _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), _mm512_cvtepi16_epi8(v)); }
+inline Floats add(Floats a, Floats b) { return _mm512_add_ps(a, b); }
+inline Ints add(Ints a, Ints b) { return _mm512_add_epi32(a, b); }
 inline Floats sub(Floats a, Floats b) { return _mm512_sub_ps(a, b); }
+inline Ints sub(Ints a, Ints b) { return _mm512_sub_epi32(a, b); }
+inline Floats mul(Floats a, Floats b) { return _mm512_mul_ps(a, b); }
+inline Ints multiply(Ints a, Ints b) { return _mm512_mullo_epi32(a, b); }  // the low 32 bits
 inline Floats div(Floats a, Floats b) { return _mm512_div_ps(a, b); }
 inline Floats min(Floats a, Floats b) { return _mm512_min_ps(a, b); }
 inline Floats fma(Floats a, Floats b, Floats c) { return _mm512_fmadd_ps(a, b, c); }
 inline Ints round_to_ints(Floats v) { return _mm512_cvtps_epi32(v); }
+inline Ints truncate_to_ints(Floats v) { return _mm512_cvttps_epi32(v); }
 inline Floats to_floats(Ints v) { return _mm512_cvtepi32_ps(v); }
 inline Ints or_(Ints a, Ints b) { return _mm512_or_si512(a, b); }
 inline Ints and_(Ints a, Ints b) { return _mm512_and_si512(a, b); }
@@ -42,11 +74,15 @@ inline Ints shift_right(Ints v, unsigned bits) { return _mm512_srl_epi32(v, _mm_
 inline Ints sign_of(Ints v) { return _mm512_srai_epi32(v, 31); }
 inline Mask at_least(Floats a, Floats b) { return _mm512_cmp_ps_mask(a, b, _CMP_GE_OQ); }
 inline Mask less(Ints a, Ints b) { return _mm512_cmplt_epi32_mask(a, b); }
+inline Mask not_less(Ints a, Ints b) { return _mm512_cmpge_epi32_mask(a, b); }
+inline Mask equal(Ints a, Ints b) { return _mm512_cmpeq_epi32_mask(a, b); }
 inline Mask both(Mask a, Mask b) { return a & b; }
 inline Ints select(Mask m, Ints yes, Ints no) { return _mm512_mask_blend_epi32(m, no, yes); }
+inline Ints keep_if(Mask m, Ints v) { return _mm512_maskz_mov_epi32(m, v); }  // 0 elsewhere
 inline Ints count_if(Ints counts, Mask m) { return _mm512_mask_add_epi32(counts, m, counts, _mm512_set1_epi32(1)); }
 inline unsigned mask_bits(Mask m) { return m; }
 inline Floats gather(const float* table, Ints index) { return _mm512_i32gather_ps(index, table, 4); }
+inline Ints gather(const std::uint32_t* table, Ints index) { return _mm512_i32gather_epi32(index, table, 4); }
 inline std::uint64_t sum(Ints v) {
   std::array<std::uint32_t, kLanes> lanes;
   std::memcpy(lanes.data(), &v, sizeof(v));
@@ -60,6 +96,20 @@ inline std::uint64_t sum(Ints v) {
 inline std::size_t compress(Ints v, unsigned bits, Key* p) {
   _mm512_storeu_si512(p, _mm512_maskz_compress_epi32(static_cast<Mask>(bits), v));
   return static_cast<std::size_t>(__builtin_popcount(bits));
+}
+
+// Writes the low words of the lanes whose bit is set so that they end at p. Returns where they begin.
+inline std::byte* store_words_before(std::byte* p, Ints v, unsigned bits) {
+  const auto count = static_cast<unsigned>(__builtin_popcount(bits));
+  p -= 2 * static_cast<std::ptrdiff_t>(count);
+  const __m256i words = _mm512_cvtepi32_epi16(_mm512_maskz_compress_epi32(static_cast<Mask>(bits), v));
+  _mm256_mask_storeu_epi16(p, static_cast<__mmask16>((1U << count) - 1), words);
+  return p;
+}
+// Consecutive words at p to the lanes whose bit is set; 32 bytes are read. The other lanes mean nothing.
+inline Ints spread_words(const std::byte* p, unsigned bits) {
+  const __m512i words = _mm512_cvtepu16_epi32(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
+  return _mm512_maskz_expand_epi32(static_cast<Mask>(bits), words);
 }
 
 // 32-bit lanes that hold small numbers, to bytes or 16-bit words and back.

@@ -19,6 +19,7 @@ class BitWriter {
     if (filled_ > 0) out_[at_++] = static_cast<std::byte>(pending_);
     filled_ = 0;
   }
+  std::size_t bytes() const { return at_; }  // written so far, after finish() all of them
 
  private:
   MutableBytes out_;
@@ -39,6 +40,8 @@ class BitReader {
     filled_ -= bits;
     return value;
   }
+  std::size_t available() const { return 8 * (in_.size() - at_) + filled_; }  // bits
+  std::size_t bytes() const { return at_; }                                   // taken so far, the last one perhaps in part
 
  private:
   ByteView in_;

@@ -29,6 +29,16 @@ const Kernels& scalar() {
       scalar_impl::encode_search,
       scalar_impl::decode_table,
       scalar_impl::scan_brackets,
+      scalar_impl::transform_blocks,
+      scalar_impl::quantize,
+      scalar_impl::look_up,
+      scalar_impl::magnitudes_of,
+      scalar_impl::parent_levels,
+      scalar_impl::running_levels,
+      scalar_impl::neighbour_levels,
+      scalar_impl::map_bytes,
+      scalar_impl::encode_tokens,
+      scalar_impl::decode_tokens,
   };
   return kTable;
 }

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -64,6 +65,12 @@ struct BracketScan {
   bool fits;
 };
 
+struct DeadZone;
+struct BlockTransform;
+struct RansEncoder;
+struct RansDecoder;
+struct ParentPlanes;
+
 struct Kernels {
   std::string_view name;  // "scalar", "avx2", "avx512"
 
@@ -90,6 +97,25 @@ struct Kernels {
   // One pass over a tensor that is not empty: its key range, and counts and keys for 1 to kMaxBrackets brackets, added to
   // what they hold. Gives up, with fits = false, when one has fewer than 64 places left for keys inside.
   BracketScan (*scan_brackets)(std::span<const float> x, KeyOf of, std::span<Bracket> brackets);
+
+  // kBatch blocks at once: value k of block g is in[k * in_stride + g]; k counts along the width first. `out` may not be `in`.
+  void (*transform_blocks)(const BlockTransform& t, const float* in, std::size_t in_stride, float* out, std::size_t out_stride);
+  // Finite values to tokens; no level may exceed kMaxLevel.
+  void (*quantize)(std::span<const float> y, const DeadZone& zone, std::uint8_t* tokens);
+  // out[i] = values[table_of[i] * kTokenRoom + tokens[i]].
+  void (*look_up)(std::span<const std::uint8_t> tokens, const std::uint8_t* table_of, const float* values, float* out);
+  // Magnitudes of tokens, and the context levels they give (contexts.h). running_levels() first updates the means, sixteenths times
+  // eight, with the magnitudes of the row before; neighbour_levels() takes each magnitude twice and its two neighbours once.
+  void (*magnitudes_of)(std::span<const std::uint8_t> tokens, std::uint8_t* out);
+  void (*parent_levels)(const ParentPlanes& parents, std::size_t n, std::uint8_t* out);
+  void (*running_levels)(const std::uint8_t* before, std::size_t n, std::uint16_t* means, std::uint8_t* out);
+  void (*neighbour_levels)(const std::uint8_t* before, std::size_t n, std::uint8_t* out);
+  // out[i] = map[in[i]], which is below 16. `out` may be `in`.
+  void (*map_bytes)(std::span<const std::uint8_t> in, const std::array<std::uint8_t, 16>& map, std::uint8_t* out);
+  // Token i by table table_of[i]. Decoding is false when the words run out; it needs one table entry per slot, so any words decode.
+  void (*encode_tokens)(RansEncoder& encoder, std::span<const std::uint8_t> tokens, const std::uint8_t* table_of,
+                        const std::uint32_t* tables);
+  bool (*decode_tokens)(RansDecoder& decoder, std::span<std::uint8_t> tokens, const std::uint8_t* table_of, const std::uint32_t* tables);
 };
 
 const Kernels& scalar();

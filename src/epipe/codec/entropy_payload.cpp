@@ -1,0 +1,178 @@
+#include "epipe/codec/entropy_payload.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <atomic>
+#include <bit>
+#include <cmath>
+#include <limits>
+#include <optional>
+
+#include "epipe/codec/kernels/transform.h"
+#include "epipe/codec/token_stream.h"
+
+namespace epipe::codec {
+namespace {
+
+constexpr unsigned kMinChunkLog2 = 10;
+constexpr unsigned kMaxChunkLog2 = 20;
+constexpr int kMaxExponent = 300;
+constexpr float kMaxStep = 0x1p70F;
+constexpr std::size_t kAlign = 4;
+
+void append_varint(Bytes& out, std::uint64_t value) {
+  for (; value >= 0x80; value >>= 7) append(out, static_cast<std::uint8_t>(value | 0x80));
+  append(out, static_cast<std::uint8_t>(value));
+}
+
+std::optional<std::uint64_t> take_varint(ByteReader& in) {
+  std::uint64_t value = 0;
+  for (unsigned shift = 0; shift < 35; shift += 7) {
+    const auto byte = in.take<std::uint8_t>();
+    if (!byte) return std::nullopt;
+    value |= static_cast<std::uint64_t>(*byte & 0x7f) << shift;
+    if (*byte < 0x80) return value;
+  }
+  return std::nullopt;
+}
+
+Error bad(std::string message) { return {ErrorCode::kBadPayload, std::move(message)}; }
+
+Result<CodedHead> read_head(const wire::TensorSpec& tensor, ByteReader& in) {
+  const auto bytes = in.take_bytes(9);
+  if (!bytes) return bad("the head of a coded tensor has 10 bytes, the payload ends before");
+  CodedHead head;
+  const auto blocks = load<std::uint8_t>(*bytes, 0);
+  head.form = {static_cast<std::uint8_t>(blocks & 0x7fU), static_cast<Context>(load<std::uint8_t>(*bytes, 1)), (blocks & 0x80U) != 0};
+  const auto sizes = load<std::uint8_t>(*bytes, 2);
+  head.chunk_log2 = sizes & 31U;
+  head.lanes = 1U << (sizes >> 5U);
+  head.step = load<float>(*bytes, 3);
+  head.exponent = load<std::int16_t>(*bytes, 7);
+  if (static_cast<std::uint8_t>(head.form.context) > 3 || !Planes::fits(tensor, head.form)) {
+    return bad(fmt::format("blocks of {} with contexts {} do not fit this shape", head.form.edge, static_cast<int>(head.form.context)));
+  }
+  if (head.chunk_log2 < kMinChunkLog2 || head.chunk_log2 > kMaxChunkLog2 || head.lanes > kernels::kMaxStates) {
+    return bad(fmt::format("expected chunks of 2^{} to 2^{} and at most {} lanes, got 2^{} and {}", kMinChunkLog2, kMaxChunkLog2,
+                           kernels::kMaxStates, head.chunk_log2, head.lanes));
+  }
+  if (!(head.step > 0 && head.step <= kMaxStep) || std::abs(head.exponent) > kMaxExponent) {
+    return bad(fmt::format("step {} times 2^{} does not give finite values", head.step, head.exponent));
+  }
+  return head;
+}
+
+struct ChunkBytes {
+  ByteView words;
+  ByteView raw;
+};
+
+Result<std::vector<ChunkBytes>> read_chunks(std::size_t count, ByteView payload, ByteReader& in) {
+  struct Sizes {
+    std::uint64_t words, raw;
+  };
+  if (count > in.rest().size()) return bad(fmt::format("{} chunks do not fit the payload", count));
+  std::vector<Sizes> sizes;
+  sizes.reserve(count);
+  for (std::size_t c = 0; c < count; ++c) {
+    const auto words = take_varint(in);
+    const auto raw = words ? take_varint(in) : std::nullopt;
+    if (!raw) return bad(fmt::format("the payload ends within the sizes of chunk {}", c));
+    sizes.push_back({2 * *words, *raw});
+  }
+  const std::size_t at = payload.size() - in.rest().size();
+  if (!in.take_bytes((kAlign - at % kAlign) % kAlign)) return bad("the payload ends within the padding");
+  std::vector<ChunkBytes> chunks(count);
+  for (const auto member : {&ChunkBytes::words, &ChunkBytes::raw}) {
+    for (std::size_t c = 0; c < count; ++c) {
+      const auto bytes = in.take_bytes(member == &ChunkBytes::words ? sizes[c].words : sizes[c].raw);
+      if (!bytes) return bad(fmt::format("chunk {} of {} does not fit the payload", c, count));
+      chunks[c].*member = *bytes;
+    }
+  }
+  if (!in.rest().empty()) return bad(fmt::format("{} bytes follow the last chunk", in.rest().size()));
+  return chunks;
+}
+
+// Times 2^exponent, at most the largest float.
+void scale_values(std::span<float> x, int exponent) {
+  constexpr float kLargest = std::numeric_limits<float>::max();
+  for (float& v : x) v = std::clamp(std::ldexp(v, exponent), -kLargest, kLargest);
+}
+
+}  // namespace
+
+std::string form_name(ByteView payload) {
+  if (payload.empty()) return {};
+  const auto kind = load<PayloadKind>(payload, 0);
+  if (kind != PayloadKind::kCoded || payload.size() < 3) return kind == PayloadKind::kZeros ? "zeros" : "plain";
+  const unsigned blocks = load<std::uint8_t>(payload, 1);
+  if (blocks != 0) return fmt::format("{} {}", blocks >= 0x80 ? "dct" : "blocks", blocks & 0x7fU);
+  const auto context = load<Context>(payload, 2);
+  return context == Context::kRunning ? "rows running" : context == Context::kNeighbours ? "rows neighbours" : "rows";
+}
+
+unsigned lanes_for(std::size_t symbols) {
+  return static_cast<unsigned>(std::clamp<std::size_t>(std::bit_floor(symbols / 256), 1, kernels::kMaxStates));
+}
+
+void write_coded(const CodedHead& head, const TokenTables& tables, std::size_t levels, std::span<const EncodedChunk> chunks, Bytes& out) {
+  const std::size_t start = out.size();
+  append(out, PayloadKind::kCoded);
+  append(out, static_cast<std::uint8_t>(head.form.edge | (head.form.transform ? 0x80U : 0U)));
+  append(out, head.form.context);
+  append(out, static_cast<std::uint8_t>(head.chunk_log2 | static_cast<unsigned>(std::bit_width(head.lanes) - 1) << 5U));
+  append(out, head.step);
+  append(out, static_cast<std::int16_t>(head.exponent));
+  write_tables(tables, levels, out);
+  for (const EncodedChunk& chunk : chunks) {
+    append_varint(out, chunk.words.size() / 2);
+    append_varint(out, chunk.raw.size());
+  }
+  while ((out.size() - start) % kAlign != 0) append(out, std::uint8_t{0});
+  for (const EncodedChunk& chunk : chunks) out.insert(out.end(), chunk.words.begin(), chunk.words.end());
+  for (const EncodedChunk& chunk : chunks) out.insert(out.end(), chunk.raw.begin(), chunk.raw.end());
+}
+
+Result<void> decode_coded(const wire::TensorSpec& tensor, ByteView in, const kernels::Kernels& kernels, ThreadPool* pool,
+                          std::span<float> x) {
+  ByteReader reader(in);
+  const auto kind = reader.take<std::uint8_t>();
+  if (kind == 0 && reader.rest().size() == 4 * x.size()) {
+    if (!kernels.load_fp32(reader.rest(), x)) return Error{ErrorCode::kNonFinite, "a value is NaN or Inf"};
+    return {};
+  }
+  if (kind == 1 && reader.rest().empty()) {
+    std::fill(x.begin(), x.end(), 0.0F);
+    return {};
+  }
+  if (kind != 2) return bad(fmt::format("expected kind 0, 1 or 2 with its bytes, got {} and {} bytes", kind.value_or(255), in.size()));
+  const auto head = read_head(tensor, reader);
+  if (!head) return head.error();
+  const Planes planes(tensor, head.value().form, head.value().chunk_log2);
+  const auto tables = read_tables(reader, planes.slots(), planes.levels());
+  if (!tables) return tables.error();
+  const auto chunks = read_chunks(planes.chunks(), in, reader);
+  if (!chunks) return chunks.error();
+
+  const Coding coding{planes, tables.value(), head.value().lanes, head.value().step, kernels};
+  const kernels::DecodeTables decode_tables(tables.value().tables);
+  const std::vector<float> values = token_values(tables.value(), head.value().step);
+  std::atomic<bool> sound = true;
+  for_chunks(planes, pool, [&](std::size_t, std::size_t c, const Chunk& chunk, ChunkScratch& scratch) {
+    auto& y = scratch.y;
+    y.resize(chunk.symbols + kernels::kBatch);
+    const ChunkBytes& bytes = chunks.value()[c];
+    if (!decode_chunk(coding, chunk, bytes.words, bytes.raw, decode_tables, values, scratch.tokens, {y.data(), chunk.symbols})) {
+      sound = false;
+      return;
+    }
+    planes.store(chunk, y, kernels, scratch.planes, x);
+  });
+  if (!sound) return bad("a chunk does not hold the symbols of a tensor");
+  if (head.value().exponent != 0) scale_values(x, head.value().exponent);
+  return {};
+}
+
+}  // namespace epipe::codec

@@ -1,0 +1,65 @@
+#pragma once
+
+#include <string>
+
+#include "epipe/base/bytes.h"
+#include "epipe/base/result.h"
+#include "epipe/base/thread_pool.h"
+#include "epipe/codec/planes.h"
+#include "epipe/codec/token_stream.h"
+#include "epipe/codec/token_tables.h"
+
+// The payload of the entropy codecs. docs/wire_format.md is normative.
+//
+//   u8 kind: 0 values as they are (f32 each) | 1 all zeros | 2 coded:
+//   u8 edge + 128 if transformed | u8 context | u8 log2 of the chunk + 32 log2 of the lanes | f32 step | i16 exponent | tables
+//   per chunk: varint words, varint raw bytes | zeros up to a multiple of 4
+//   per chunk: states and words | per chunk: raw bits
+namespace epipe::codec {
+
+enum class PayloadKind : std::uint8_t { kPlain = 0, kZeros = 1, kCoded = 2 };
+
+struct CodedHead {
+  Form form;
+  unsigned chunk_log2 = 16;
+  unsigned lanes = 32;
+  float step = 1;
+  int exponent = 0;  // the values are those coded times 2^exponent
+};
+
+struct EncodedChunk {
+  Bytes words;  // states included
+  Bytes raw;
+};
+
+// Appends a coded payload.
+void write_coded(const CodedHead& head, const TokenTables& tables, std::size_t levels, std::span<const EncodedChunk> chunks, Bytes& out);
+
+// Fills x from any payload of the entropy codecs, without the scaling by 2^exponent that `exponent` asks for.
+Result<void> decode_coded(const wire::TensorSpec& tensor, ByteView in, const kernels::Kernels& kernels, ThreadPool* pool,
+                          std::span<float> x);
+
+// "dct 16" and so on, for people; see chosen_form().
+std::string form_name(ByteView payload);
+
+// Lanes for chunks of this many symbols: a state costs two bytes more than it carries, so small chunks have fewer.
+unsigned lanes_for(std::size_t symbols);
+
+// Warm buffers of one thread that codes chunks.
+struct ChunkScratch {
+  Planes::Scratch planes;
+  TokenScratch tokens;
+  std::vector<float> y;
+};
+
+// Calls each(part, index, chunk, scratch) for every chunk; `part` is the number of the thread's share.
+template <typename Each>
+void for_chunks(const Planes& planes, ThreadPool* pool, Each&& each) {
+  const std::size_t align = planes.chunk_units() * planes.unit_symbols();
+  for_parts(pool, planes.symbols(), align, [&](std::size_t part, std::size_t begin, std::size_t end) {
+    ChunkScratch scratch;
+    for (std::size_t c = begin / align; c * align < end; ++c) each(part, c, planes.chunk(c), scratch);
+  });
+}
+
+}  // namespace epipe::codec

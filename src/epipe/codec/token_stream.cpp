@@ -1,0 +1,173 @@
+#include "epipe/codec/token_stream.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "epipe/codec/kernels/bits.h"
+
+namespace epipe::codec {
+namespace {
+
+using kernels::DeadZone;
+using kernels::kFirstEscape;
+
+bool any_escape(std::span<const std::uint8_t> tokens) {
+  std::uint8_t largest = 0;
+  for (const std::uint8_t token : tokens) largest = std::max(largest, token);
+  return largest >= kFirstEscape;
+}
+
+void append_raw(std::span<const std::uint8_t> tokens, const float* y, const DeadZone& zone, kernels::BitWriter& raw) {
+  for (std::size_t i = 0; i < tokens.size(); ++i) {
+    if (tokens[i] < kFirstEscape) continue;
+    const unsigned bits = kernels::raw_bits(tokens[i]);
+    raw.put(static_cast<std::uint32_t>(kernels::level_of(y[i], zone)) & ((1U << bits) - 1), bits);
+  }
+}
+
+// Levels of a plane to the tables of its symbols.
+void tables_of(const Coding& coding, const Plane& plane, const std::uint8_t* levels, std::uint8_t* out) {
+  std::array<std::uint8_t, 16> map{};
+  std::copy_n(coding.tables.table_of.begin() + static_cast<std::ptrdiff_t>(plane.slot), coding.planes.levels(), map.begin());
+  coding.kernels.map_bytes({levels, plane.length}, map, out);
+}
+
+// Calls each(plane) for every plane of a chunk, from the first on.
+template <typename Each>
+void for_planes(const Planes& planes, const Chunk& chunk, Each&& each) {
+  for (std::size_t p = 0; p < planes.plane_count(chunk); ++p) each(p, planes.plane(chunk, p));
+}
+
+}  // namespace
+
+void CountedTokens::add(std::size_t slot, std::span<const std::uint8_t> tokens, const std::uint8_t* levels) {
+  TokenCounts* const even = sets_[0].data() + slot;
+  TokenCounts* const odd = sets_[1].data() + slot;
+  std::size_t i = 0;
+  for (; i + 2 <= tokens.size(); i += 2) {
+    ++even[levels[i]][tokens[i]];
+    ++odd[levels[i + 1]][tokens[i + 1]];
+  }
+  if (i < tokens.size()) ++even[levels[i]][tokens[i]];
+}
+
+void CountedTokens::add(const CountedTokens& other) {
+  for (std::size_t set = 0; set < 2; ++set) {
+    for (std::size_t s = 0; s < sets_[set].size(); ++s) {
+      for (std::size_t t = 0; t < kernels::kTokens; ++t) sets_[set][s][t] += other.sets_[set][s][t];
+    }
+  }
+}
+
+std::vector<TokenCounts> CountedTokens::total() const {
+  std::vector<TokenCounts> all = sets_[0];
+  for (std::size_t s = 0; s < all.size(); ++s) {
+    for (std::size_t t = 0; t < kernels::kTokens; ++t) all[s][t] += sets_[1][s][t];
+  }
+  return all;
+}
+
+void tokenize(const Planes& planes, const Chunk& chunk, std::span<const float> y, const DeadZone& zone, const kernels::Kernels& kernels,
+              std::uint8_t* tokens, std::uint8_t* levels, TokenScratch& scratch, CountedTokens& counts, Bytes* raw) {
+  auto& magnitudes = scratch.magnitudes;
+  magnitudes.resize(chunk.symbols);
+  ContextModel context(planes, chunk, kernels);
+  kernels.quantize(y.first(chunk.symbols), zone, tokens);
+  kernels.magnitudes_of({tokens, chunk.symbols}, magnitudes.data());
+  for_planes(planes, chunk, [&](std::size_t p, const Plane& plane) {
+    context.levels(p, magnitudes.data(), levels + plane.begin);
+    counts.add(plane.slot, {tokens + plane.begin, plane.length}, levels + plane.begin);
+  });
+  if (raw == nullptr) return;
+  raw->clear();
+  if (!any_escape({tokens, chunk.symbols})) return;
+  raw->resize(3 * chunk.symbols + 8);
+  kernels::BitWriter writer(*raw);
+  append_raw({tokens, chunk.symbols}, y.data(), zone, writer);
+  writer.finish();
+  raw->resize(writer.bytes());
+}
+
+void add_shifts(const Planes& planes, const Chunk& chunk, std::span<const float> y, const DeadZone& zone, const std::uint8_t* levels,
+                std::vector<Shift>& shifts) {
+  for_planes(planes, chunk, [&](std::size_t, const Plane& plane) {
+    for (std::size_t i = plane.begin; i < plane.begin + plane.length; ++i) {
+      const std::int32_t level = kernels::level_of(y[i], zone);
+      if (level == 0) continue;
+      Shift& shift = shifts[plane.slot + levels[i]];
+      shift.sum[level > 1] += static_cast<float>(level) - std::fabs(y[i]) * zone.scale;
+      ++shift.count[level > 1];
+    }
+  });
+}
+
+double squared_error(const Planes& planes, const Chunk& chunk, std::span<const float> y, const DeadZone& zone, const std::uint8_t* levels,
+                     const TokenTables& tables, float step) {
+  double sum = 0;
+  for_planes(planes, chunk, [&](std::size_t, const Plane& plane) {
+    for (std::size_t i = plane.begin; i < plane.begin + plane.length; ++i) {
+      const std::int32_t level = kernels::level_of(y[i], zone);
+      const auto& shifts = tables.shifts[tables.table_of[plane.slot + levels[i]]];
+      const double difference = level == 0 ? y[i] : y[i] - level_value(level, y[i] < 0, shifts, step);
+      sum += difference * difference;
+    }
+  });
+  return sum;
+}
+
+void encode_chunk(const Coding& coding, const Chunk& chunk, const std::uint8_t* tokens, const std::uint8_t* levels,
+                  const kernels::EncodeTables& tables, TokenScratch& scratch, Bytes& out) {
+  auto& room = scratch.words;
+  room.resize(2 * chunk.symbols + 64);
+  auto& table_of = scratch.table_of;
+  table_of.resize(coding.planes.plane(chunk, 0).length);
+  auto encoder = kernels::start_encoder(coding.lanes, room);
+  for (std::size_t p = coding.planes.plane_count(chunk); p-- > 0;) {
+    const Plane plane = coding.planes.plane(chunk, p);
+    tables_of(coding, plane, levels + plane.begin, table_of.data());
+    coding.kernels.encode_tokens(encoder, {tokens + plane.begin, plane.length}, table_of.data(), tables.data());
+  }
+  const std::size_t states = coding.lanes * sizeof(std::uint32_t);
+  const auto words = static_cast<std::size_t>(room.data() + room.size() - encoder.out);
+  out.resize(states + words);
+  std::memcpy(out.data(), encoder.states.data(), states);
+  std::memcpy(out.data() + states, encoder.out, words);
+}
+
+bool decode_chunk(const Coding& coding, const Chunk& chunk, ByteView words, ByteView raw, const kernels::DecodeTables& tables,
+                  std::span<const float> values, TokenScratch& scratch, std::span<float> y) {
+  const std::size_t states = coding.lanes * sizeof(std::uint32_t);
+  if (words.size() < states || words.size() % 2 != 0) return false;
+  kernels::RansDecoder decoder{coding.lanes, {}, words.data() + states, words.data() + words.size()};
+  std::memcpy(decoder.states.data(), words.data(), states);
+  for (unsigned lane = 0; lane < coding.lanes; ++lane) {
+    if (decoder.states[lane] < kernels::kLowestState) return false;
+  }
+  kernels::BitReader bits(raw);
+  auto& [magnitudes, tokens, table_of, unused] = scratch;
+  magnitudes.resize(chunk.symbols);
+  const std::size_t longest = coding.planes.plane(chunk, 0).length;
+  tokens.resize(longest);
+  table_of.resize(longest);
+  ContextModel context(coding.planes, chunk, coding.kernels);
+  for (std::size_t p = 0; p < coding.planes.plane_count(chunk); ++p) {
+    const Plane plane = coding.planes.plane(chunk, p);
+    const std::span<std::uint8_t> own(tokens.data(), plane.length);
+    context.levels(p, magnitudes.data(), table_of.data());
+    tables_of(coding, plane, table_of.data(), table_of.data());
+    if (!coding.kernels.decode_tokens(decoder, own, table_of.data(), tables.data())) return false;
+    coding.kernels.magnitudes_of(own, magnitudes.data() + plane.begin);
+    coding.kernels.look_up(own, table_of.data(), values.data(), y.data() + plane.begin);
+    if (!any_escape(own)) continue;
+    for (std::size_t i = 0; i < own.size(); ++i) {
+      if (own[i] < kFirstEscape) continue;
+      const unsigned width = kernels::raw_bits(own[i]);
+      if (bits.available() < width) return false;
+      const auto level = kernels::escape_base(own[i]) + static_cast<std::int32_t>(bits.take(width));
+      y[plane.begin + i] = level_value(level, kernels::is_negative(own[i]), coding.tables.shifts[table_of[i]], coding.step);
+    }
+  }
+  return finished(decoder) && bits.available() < 8;
+}
+
+}  // namespace epipe::codec

@@ -1,0 +1,289 @@
+// What the entropy codecs promise beyond the conformance suite: rate, error, cost of simple tensors, damage.
+#include <gtest/gtest.h>
+
+#include <numeric>
+#include <random>
+
+#include "epipe/codec/measure.h"
+#include "epipe/codec/token_tables.h"
+#include "support/codecs.h"
+
+namespace epipe::codec {
+namespace {
+
+using namespace epipe::testing;
+
+double wire_rate(Codec& codec, const torch::Tensor& x, bool frozen = false) {
+  Bytes frame;
+  const auto result = encode_frame(codec, x, {}, {.frozen = frozen}, nullptr, frame);
+  EXPECT_TRUE(result.ok());
+  return 8.0 * static_cast<double>(frame.size()) / static_cast<double>(x.numel());
+}
+
+// Maps with a spectrum that falls off, like those of a network, and a different scale in every channel.
+torch::Tensor smooth_maps(std::int64_t n, std::int64_t c, std::int64_t h, std::int64_t w) {
+  auto x = torch::randn({n, c, h, w});
+  x = torch::cumsum(torch::cumsum(x, 2), 3);
+  return (x - x.mean({2, 3}, true)) * torch::exp(torch::randn({1, c, 1, 1})) + torch::randn({n, c, h, w});
+}
+
+torch::Tensor heavy_tails(torch::IntArrayRef shape) {
+  return torch::randn(shape) / torch::randn({3, torch::numel(torch::empty(shape))}).square().mean(0).sqrt().view(shape) * 1e-4;
+}
+
+struct Kind {
+  const char* name;
+  torch::Tensor (*make)();
+};
+class Rate : public ::testing::TestWithParam<Kind> {};
+INSTANTIATE_TEST_SUITE_P(Tensors, Rate,
+                         ::testing::Values(Kind{"maps", [] { return smooth_maps(4, 16, 56, 56); }},
+                                           Kind{"small_maps", [] { return smooth_maps(4, 400, 7, 7); }},
+                                           Kind{"text",
+                                                [] {
+                                                  return torch::randn({8, 64, 256}) * torch::exp(torch::randn({256}));
+                                                }},
+                                           Kind{"gradients",
+                                                [] {
+                                                  return heavy_tails({4, 16, 56, 56});
+                                                }},
+                                           Kind{"vector", [] { return torch::randn({150'000}); }}),
+                         [](const auto& kind) { return kind.param.name; });
+
+TEST_P(Rate, IsMetFromTheFirstFrameOn) {
+  torch::manual_seed(1);
+  for (const auto& [name, rate] :
+       std::vector<std::pair<std::string, double>>{{"ec", 4}, {"ec", 1}, {"dct", 1}, {"dct", 0.25}, {"auto", 0.5}}) {
+    const auto codec = codec_of(fmt::format("{}:{}", name, rate));
+    for (int call = 0; call < 4; ++call) {
+      const double got = wire_rate(*codec, GetParam().make());
+      EXPECT_LT(got, rate * (call == 0 ? 1.15 : 1.03)) << name << ' ' << rate << " call " << call;
+      EXPECT_GT(got, rate * (call == 0 ? 0.85 : 0.97)) << name << ' ' << rate << " call " << call;
+    }
+  }
+}
+
+TEST_P(Rate, OrTheErrorIs) {
+  torch::manual_seed(2);
+  for (const std::string name : {"ec", "dct", "auto"}) {
+    for (const double error : {0.2, 0.01, 0.0001}) {
+      const auto x = GetParam().make();
+      const auto codec = codec_of(fmt::format("{}@{}", name, error));
+      const double got = relative_error(x, decoded(*codec, payload_of(*codec, x), x.sizes()));
+      EXPECT_LE(got, error * 1.001) << name << '@' << error;
+      EXPECT_GE(got, error * 0.85) << name << '@' << error;
+    }
+  }
+}
+
+TEST(Entropy, BeatsFixedRatesAtHalfTheBits) {
+  torch::manual_seed(3);
+  const auto maps = smooth_maps(4, 16, 56, 56);
+  EXPECT_LT(relative_error(maps, round_trip("dct:4", maps)), relative_error(maps, round_trip("uniform:8", maps)));
+  const auto gradients = heavy_tails({4, 16, 56, 56});
+  EXPECT_LT(relative_error(gradients, round_trip("ec:4", gradients)), relative_error(gradients, round_trip("sort:6+2", gradients)));
+}
+
+// Shannon's bound for a normal source is 2^-2R; a uniform quantizer with ideal entropy coding is at 1.42 times it at high rates.
+TEST(Entropy, IsCloseToTheBoundForNormalValues) {
+  torch::manual_seed(4);
+  const auto x = torch::randn({1'000'000});
+  for (const double rate : {1.0, 2.0, 4.0}) {
+    const auto codec = codec_of(fmt::format("ec:{}", rate));
+    const double error = relative_error(x, decoded(*codec, payload_of(*codec, x), x.sizes()));
+    EXPECT_LT(error, std::exp2(-2 * rate) * 1.55) << rate;
+    EXPECT_GT(error, std::exp2(-2 * rate)) << rate;
+  }
+}
+
+TEST(Entropy, SpendsAlmostNothingOnTensorsThatAreAlmostNothing) {
+  torch::manual_seed(5);
+  EXPECT_EQ(payload_of(*codec_of("ec:4"), torch::zeros({100, 1000})).size(), 1U);
+  const auto constant = torch::full({8, 64, 28, 28}, -3.25F);
+  const auto dct = codec_of("dct:4");
+  EXPECT_LT(wire_rate(*dct, constant), 0.3);
+  EXPECT_LT(relative_error(constant, decoded(*dct, payload_of(*dct, constant), constant.sizes())), 1e-5);
+  auto sparse = torch::zeros({1000, 256});
+  sparse.slice(0, 0, 1000, 100) = torch::randn({10, 256});
+  for (const std::string spec : {"ec:4", "dct:4", "auto:4"}) {
+    const auto codec = codec_of(spec);
+    EXPECT_LT(wire_rate(*codec, sparse), 0.3) << spec;
+    EXPECT_LT(relative_error(sparse, decoded(*codec, payload_of(*codec, sparse), sparse.sizes())), 1e-5) << spec;
+  }
+}
+
+// Every error is at most half a step and the dead zone; the step is at least the floor.
+TEST(Entropy, KeepsEveryValueWithinAStepOfItself) {
+  for (const auto& [name, values] : hard_values(5000, 6)) {
+    const auto x = tensor_of(values);
+    const auto codec = codec_of("ec:16");
+    const auto y = decoded(*codec, payload_of(*codec, x), x.sizes());
+    const auto a = x.to(torch::kFloat64);
+    const double rms = std::sqrt((a.square().sum() / std::max<double>(1, (a != 0).sum().item<double>())).item<double>());
+    const double step = std::max(2e-3 * rms, a.abs().max().item<double>() * 0x1p-20) * 1.001;
+    if (rms > 0) EXPECT_LT((a - y.to(torch::kFloat64)).abs().max().item<double>(), step) << name;
+  }
+}
+
+TEST(Entropy, NeverTakesMuchMoreThanFloats) {
+  for (const std::size_t n : {1U, 2U, 3U, 10U, 100U, 1000U, 5000U}) {
+    for (const auto& [name, values] : hard_values(n, 7)) {
+      for (const std::string spec : {"ec:16", "auto:16", "ec@1e-06", "dct:8"}) {
+        EXPECT_LE(payload_of(*codec_of(spec), tensor_of(values).view({1, 1, 1, -1})).size(), 4 * n + 1) << name << ' ' << n << ' ' << spec;
+      }
+    }
+  }
+}
+
+TEST(Entropy, HandlesMapsWithEdgesOfAnySize) {
+  torch::manual_seed(8);
+  for (const std::int64_t h : {1, 2, 5, 7, 8, 9, 13, 17, 31}) {
+    for (const std::int64_t w : {1, 3, 8, 11, 16, 23, 33}) {
+      const auto x = torch::randn({2, 3, h, w}) + 5;
+      for (const std::string spec : {"dct@0.0001", "ec@0.0001"}) {
+        EXPECT_LE(relative_error(x, round_trip(spec, x)), 1.001e-4) << h << 'x' << w << ' ' << spec;
+      }
+    }
+  }
+}
+
+TEST(Entropy, ScalesTensorsBeyondTheRangeOfItsArithmetic) {
+  torch::manual_seed(9);
+  const auto x = torch::randn({4, 4, 16, 16});
+  for (const float scale : {1e-42F, 1e-38F, 1e-25F, 1e25F, 7e37F}) {
+    for (const std::string spec : {"ec@0.01", "dct@0.01"}) {
+      const auto scaled = x * scale;
+      EXPECT_LE(relative_error(scaled, round_trip(spec, scaled)), 0.0101) << scale << ' ' << spec;
+    }
+  }
+}
+
+TEST(Entropy, AutoTakesWhatIsBestForTheTensor) {
+  torch::manual_seed(10);
+  const auto error = [](const std::string& spec, const torch::Tensor& x) { return relative_error(x, round_trip(spec, x)); };
+  for (const auto& x : {smooth_maps(4, 16, 56, 56), heavy_tails({4, 16, 56, 56}), torch::randn({8, 64, 256})}) {
+    EXPECT_LE(error("auto:1", x), 1.06 * std::min(error("ec:1", x), error("dct:1", x))) << x.sizes();
+  }
+}
+
+TEST(Entropy, SaysWhatItChose) {
+  const auto form = [](const std::string& spec, const torch::Tensor& x) {
+    Bytes frame;
+    EXPECT_TRUE(encode_frame(*codec_of(spec), x, {}, {}, nullptr, frame).ok());
+    return chosen_form(frame);
+  };
+  torch::manual_seed(13);
+  EXPECT_TRUE(form("auto:1", smooth_maps(2, 8, 56, 56)).starts_with("dct "));
+  EXPECT_EQ(form("dct:1", torch::randn({8, 10, 7, 7})), "dct 8");
+  EXPECT_TRUE(form("ec:1", torch::randn({100, 256})).starts_with("rows "));
+  EXPECT_EQ(form("ec:1", torch::zeros({100})), "zeros");
+  EXPECT_EQ(form("uniform:8", torch::randn({100})), "");
+  EXPECT_EQ(chosen_form(Bytes(20)), "");
+}
+
+TEST(Entropy, AdaptsItsStepFromCallToCallUnlessFrozen) {
+  torch::manual_seed(11);
+  const auto codec = codec_of("ec:2");
+  EXPECT_TRUE(codec->state().empty());
+  wire_rate(*codec, torch::randn({100'000}));
+  const auto before = codec->state().at("rate").clone();
+  wire_rate(*codec, torch::randn({100'000}) * 7, true);
+  EXPECT_TRUE(torch::equal(codec->state().at("rate"), before));
+  wire_rate(*codec, torch::randn({100'000}) * 7);
+  EXPECT_NEAR((codec->state().at("rate")[3] / before[3]).item<double>(), 7, 0.2);
+}
+
+TEST(TokenTables, ComeBackFromTheirBytes) {
+  std::mt19937 engine(12);
+  for (const std::size_t levels : {1U, 8U, 16U}) {
+    std::vector<TokenCounts> counts(levels * 5);
+    for (std::size_t s = 0; s < counts.size(); ++s) {
+      for (std::size_t t = 0; t < 1 + s * 7 % kernels::kTokens; ++t) counts[s][t] = engine() % 1000 * static_cast<std::uint32_t>(s % 3);
+    }
+    counts[0][0] = 1;
+    const TokenTables tables = fit_tables(counts, std::vector<Shift>(counts.size()), levels);
+    Bytes bytes;
+    write_tables(tables, levels, bytes);
+    ByteReader reader{ByteView(bytes)};
+    const auto back = read_tables(reader, counts.size(), levels);
+    ASSERT_TRUE(back.ok());
+    EXPECT_TRUE(reader.rest().empty());
+    EXPECT_EQ(back.value().tables, tables.tables);
+    EXPECT_EQ(back.value().table_of, tables.table_of);
+    for (const auto& table : tables.tables) EXPECT_EQ(std::accumulate(table.begin(), table.end(), 0U), kernels::kProbabilityScale);
+    for (std::size_t length = 0; length < bytes.size(); ++length) {
+      ByteReader cut{ByteView(bytes).first(length)};
+      EXPECT_FALSE(read_tables(cut, counts.size(), levels).ok()) << length;
+    }
+  }
+}
+
+// One attack per rule of the payload. Each starts from a sound payload.
+class EntropyAttack : public ::testing::Test {
+ protected:
+  EntropyAttack() : x_(torch::randn({2, 3, 20, 20})), payload_(payload_of(*codec_, x_)) {}
+
+  void expect_refused(const char* why) const {
+    auto y = torch::empty_like(x_);
+    const auto result = codec_->decode_into(y, payload_);
+    ASSERT_FALSE(result.ok()) << why;
+    EXPECT_NE(result.error().message.find(why), std::string::npos) << result.error().text();
+  }
+
+  std::unique_ptr<Codec> codec_ = codec_of("dct:3");
+  torch::Tensor x_;
+  Bytes payload_;
+};
+
+TEST_F(EntropyAttack, KindThatDoesNotExist) {
+  payload_[0] = std::byte{3};
+  expect_refused("kind");
+}
+TEST_F(EntropyAttack, BlocksThatDoNotExist) {
+  payload_[1] = std::byte{0x80 | 9};
+  expect_refused("do not fit this shape");
+}
+TEST_F(EntropyAttack, ContextThatDoesNotFit) {
+  payload_[2] = std::byte{1};
+  expect_refused("do not fit this shape");
+}
+TEST_F(EntropyAttack, ChunksTooSmallOrLanesTooMany) {
+  payload_[3] = std::byte{5};
+  expect_refused("chunks");
+  payload_[3] = std::byte{16 | 7 << 5};
+  expect_refused("lanes");
+}
+TEST_F(EntropyAttack, StepThatIsNotANumber) {
+  for (const float step : {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity(), 0.0F, -1.0F, 1e30F}) {
+    store(MutableBytes(payload_), 4, step);
+    expect_refused("step");
+  }
+}
+TEST_F(EntropyAttack, ExponentOutOfRange) {
+  store(MutableBytes(payload_), 8, std::int16_t{-3000});
+  expect_refused("step");
+}
+TEST_F(EntropyAttack, MoreTablesThanAllowed) {
+  payload_[10] = std::byte{200};
+  expect_refused("tables");
+}
+TEST_F(EntropyAttack, AnExponentThatOverflowsGivesTheLargestFloat) {
+  store(MutableBytes(payload_), 8, std::int16_t{250});
+  auto y = torch::empty_like(x_);
+  ASSERT_TRUE(codec_->decode_into(y, payload_).ok());
+  EXPECT_TRUE(torch::isfinite(y).all().item<bool>());
+}
+TEST_F(EntropyAttack, AnyDamageToTheWordsIsFound) {
+  int found = 0;
+  const int tries = 200;
+  for (int i = 0; i < tries; ++i) {
+    Bytes damaged = payload_;
+    damaged[damaged.size() - 1 - static_cast<std::size_t>(i)] ^= std::byte{0x10};
+    auto y = torch::empty_like(x_);
+    found += codec_->decode_into(y, damaged).ok() ? 0 : 1;
+  }
+  EXPECT_GT(found, tries * 9 / 10);
+}
+
+}  // namespace
+}  // namespace epipe::codec
