@@ -121,7 +121,9 @@ TEST(Entropy, KeepsEveryValueWithinAStepOfItself) {
     const auto a = x.to(torch::kFloat64);
     const double rms = std::sqrt((a.square().sum() / std::max<double>(1, (a != 0).sum().item<double>())).item<double>());
     const double step = std::max(2e-3 * rms, a.abs().max().item<double>() * 0x1p-20) * 1.001;
-    if (rms > 0) EXPECT_LT((a - y.to(torch::kFloat64)).abs().max().item<double>(), step) << name;
+    if (rms > 0) {
+      EXPECT_LT((a - y.to(torch::kFloat64)).abs().max().item<double>(), step) << name;
+    }
   }
 }
 
@@ -198,7 +200,7 @@ TEST(TokenTables, ComeBackFromTheirBytes) {
   for (const std::size_t levels : {1U, 8U, 16U}) {
     std::vector<TokenCounts> counts(levels * 5);
     for (std::size_t s = 0; s < counts.size(); ++s) {
-      for (std::size_t t = 0; t < 1 + s * 7 % kernels::kTokens; ++t) counts[s][t] = engine() % 1000 * static_cast<std::uint32_t>(s % 3);
+      for (std::size_t t = 0; t < 1 + s * 7 % kernels::kTokens; ++t) counts[s][t] = static_cast<std::uint32_t>(engine() % 1000 * (s % 3));
     }
     counts[0][0] = 1;
     const TokenTables tables = fit_tables(counts, std::vector<Shift>(counts.size()), levels);

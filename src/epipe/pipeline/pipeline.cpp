@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <map>
+#include <mutex>
 #include <stdexcept>
 
 #include "epipe/base/clock.h"
@@ -86,8 +87,16 @@ class Pipeline::Impl {
   int workers() const { return config_.placement.workers(); }
 
  private:
+  // By any thread, also while the constructor still adds cuts: a link may be lost at once.
   void close() {
+    const std::lock_guard lock(cuts_mutex_);
+    closed_ = true;
     for (const auto& cut : cuts_) cut->close();
+  }
+  void add_cut(std::unique_ptr<Cut> cut) {
+    const std::lock_guard lock(cuts_mutex_);
+    if (closed_) cut->close();
+    cuts_.push_back(std::move(cut));
   }
   void make_stages(const std::vector<std::shared_ptr<Layer>>& layers);
   std::unique_ptr<Cut> make_cut(int j);
@@ -109,6 +118,8 @@ class Pipeline::Impl {
   Loss loss_;
   std::vector<Stage> stages_;
   Failure failure_;
+  std::mutex cuts_mutex_;  // guards closed_, and cuts_ while it grows
+  bool closed_ = false;
   std::vector<std::unique_ptr<Cut>> cuts_;
   std::map<std::pair<int, bool>, schedule::Schedule> schedules_;  // by chunks and training
   std::vector<WorkerTimes> times_;
@@ -118,7 +129,7 @@ class Pipeline::Impl {
 Pipeline::Impl::Impl(std::vector<std::shared_ptr<Layer>> layers, PipelineConfig config, Loss loss)
     : config_(checked(std::move(config), layers.size())), loss_(std::move(loss)), failure_([this] { close(); }) {
   make_stages(layers);
-  for (int j = 0; j < static_cast<int>(config_.cuts.size()); ++j) cuts_.push_back(make_cut(j));
+  for (int j = 0; j < static_cast<int>(config_.cuts.size()); ++j) add_cut(make_cut(j));
   times_.resize(static_cast<std::size_t>(workers()));
   threads_.resize(static_cast<std::size_t>(workers()));
   for (int w = 0; w < workers(); ++w) {

@@ -108,6 +108,7 @@ Run::Run(const TrainConfig& config, Tracer* tracer, Reach* reach)
   for (const auto& codec : plan_.codecs) codec_names_.push_back({codec.forward, codec.backward});
   for (const std::size_t cut : plan_.cuts) cut_names_.push_back(cut < model_.layers.size() ? model_.layers[cut]->name() : "");
   shared_plan_ = plan_;
+  notes_ = model_.notes;
   insert_learned_codecs(model_, plan_);
   Here here;
   if (reach != nullptr) here.workers = {0};
@@ -131,26 +132,22 @@ Run::Run(const TrainConfig& config, Tracer* tracer, Reach* reach)
 
 // The first time it is the model itself; when a run starts over, training has changed its layers.
 model::Model Run::initial_model() {
-  if (!std::exchange(started_, true)) return model_;
-  model::Model again = model::make_model(config_.model, data_.train->spec(), config_.seed);
-  Plan plan = shared_plan_;
-  insert_learned_codecs(again, plan);
-  if (!weights_file_.empty()) load_into(again);
-  return again;
+  model::Model model = model_;
+  if (std::exchange(started_, true)) {
+    model = model::make_model(config_.model, data_.train->spec(), config_.seed);
+    Plan plan = shared_plan_;
+    insert_learned_codecs(model, plan);
+  }
+  if (!weights_file_.empty()) load_weights(model);
+  return model;
 }
 
-std::vector<std::string> Run::load_file(const std::string& path, model::NewParts new_parts) {
-  weights_file_ = path;
-  new_parts_ = new_parts;
-  return load_into(model_);
-}
-
-std::vector<std::string> Run::load_into(const model::Model& model) const {
+void Run::load_weights(const model::Model& model) {
   auto file = model::read_weights(weights_file_);
   if (!file) throw std::runtime_error(file.error().message);
   auto notes = model::load_weights(model, std::move(file).value(), new_parts_);
   if (!notes) throw std::runtime_error(fmt::format("{}: {}", weights_file_, notes.error().message));
-  return std::move(notes).value();
+  notes_.insert(notes_.end(), notes.value().begin(), notes.value().end());
 }
 
 int Run::chunks_for(const layer::Batch& batch) const { return static_cast<int>(std::min<std::int64_t>(config_.chunks, batch.size())); }

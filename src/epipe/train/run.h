@@ -2,6 +2,7 @@
 
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "epipe/data/loader.h"
@@ -34,8 +35,11 @@ class Run {
 
   // Parameters and buffers by full name.
   NamedTensors weights() { return team_->weights(); }
-  // The weights that the run begins from (see model/weights.h); returns what its user should know.
-  std::vector<std::string> load_file(const std::string& path, model::NewParts new_parts);
+  // The weights that a run which begins begins from, see model/weights.h; before connect().
+  void begin_from(const std::string& path, model::NewParts new_parts) {
+    weights_file_ = path;
+    new_parts_ = new_parts;
+  }
   void save() { team_->save(); }
   void end() { team_->end(); }
   void leave() { team_->leave(); }
@@ -43,7 +47,8 @@ class Run {
 
   const Plan& plan() const { return shared_plan_; }
   const data::Dataset& training_data() const { return *data_.train; }
-  const std::vector<std::string>& notes() const { return model_.notes; }
+  // What its user should know of the model and its weights, once.
+  std::vector<std::string> take_notes() { return std::exchange(notes_, {}); }
   const std::vector<CutNames>& codec_names() const { return codec_names_; }
   const std::vector<std::string>& cut_names() const { return cut_names_; }  // of the layers that begin a stage
   int workers() const { return schedule::Placement{plan_.place}.workers(); }
@@ -51,7 +56,7 @@ class Run {
  private:
   int chunks_for(const layer::Batch& batch) const;
   model::Model initial_model();
-  std::vector<std::string> load_into(const model::Model& model) const;
+  void load_weights(const model::Model& model);
 
   TrainConfig config_;
   data::Splits data_;
@@ -63,6 +68,7 @@ class Run {
   LrSchedule lr_;
   std::vector<CutNames> codec_names_;
   std::vector<std::string> cut_names_;
+  std::vector<std::string> notes_;
   std::string weights_file_;
   model::NewParts new_parts_ = model::NewParts::kNone;
   bool started_ = false;

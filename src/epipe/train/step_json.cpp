@@ -12,7 +12,7 @@ using pipeline::StepResult;
 using pipeline::WorkerTimes;
 
 json to_json(const Traffic& t) {
-  return {t.wire_bytes, t.values, t.error_energy, t.signal_energy, t.encode_seconds, t.decode_seconds, t.recv_seconds};
+  return {t.wire_bytes, t.values, t.error_energy, t.signal_energy, t.encode_seconds, t.decode_seconds, t.recv_seconds, t.form};
 }
 
 Traffic traffic_from_json(const json& j) {
@@ -24,6 +24,7 @@ Traffic traffic_from_json(const json& j) {
   t.encode_seconds = j.at(4);
   t.decode_seconds = j.at(5);
   t.recv_seconds = j.at(6);
+  t.form = j.at(7);
   return t;
 }
 

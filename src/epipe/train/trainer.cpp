@@ -68,10 +68,7 @@ class Loop {
  public:
   Loop(const TrainConfig& config, Observer& observer, const std::atomic<bool>& stop, Reach* reach)
       : config_(config), observer_(observer), stop_(stop), tracer_(kTraceEvents), run_(config, &tracer_, reach) {
-    for (const std::string& note : run_.notes()) observer_.on_note(note);
-    if (!config_.weights.empty()) {
-      for (const std::string& note : run_.load_file(config_.weights, model::NewParts::kHeadAndCodec)) observer_.on_note(note);
-    }
+    if (!config_.weights.empty()) run_.begin_from(config_.weights, model::NewParts::kHeadAndCodec);
     end_ = config_.max_steps > 0 ? std::min(run_.all_steps(), static_cast<std::uint64_t>(config_.max_steps)) : run_.all_steps();
   }
 
@@ -99,6 +96,7 @@ class Loop {
  private:
   // Goes on after `steps_done`, which may be earlier than where the loop was.
   void continue_at(std::uint64_t steps_done) {
+    for (const std::string& note : run_.take_notes()) observer_.on_note(note);
     if (in_flight_ && steps_done == in_flight_->step + 1) record(*in_flight_);  // decided before the way was lost
     in_flight_.reset();
     if (steps_done != done_) {
@@ -267,7 +265,7 @@ std::vector<std::string> cut_names(const TrainConfig& config) { return Run(confi
 
 EpochResult evaluate(const TrainConfig& config, const std::string& weights) {
   Run run(config, nullptr, nullptr);
-  run.load_file(weights, model::NewParts::kNone);
+  run.begin_from(weights, model::NewParts::kNone);
   run.connect();
   return run.validate(0, 0);
 }

@@ -117,7 +117,7 @@ TEST_P(EntropyKernels, DecodeAnyWordsAlikeAndStopWhereTheyEnd) {
     Bytes bytes(2 * words);
     for (auto& b : bytes) b = static_cast<std::byte>(engine());
     RansDecoder a{32, {}, bytes.data(), bytes.data() + bytes.size()};
-    for (auto& state : a.states) state = kLowestState + engine() % 0xfffe0000U;
+    for (auto& state : a.states) state = kLowestState + static_cast<std::uint32_t>(engine() % 0xfffe0000U);
     RansDecoder b = a;
     std::vector<std::uint8_t> expected(n);
     std::vector<std::uint8_t> actual(n);
@@ -249,7 +249,9 @@ TEST(Tokens, StandForEveryLevel) {
       const std::uint8_t token = token_of(level, negative);
       ASSERT_LT(token, kTokens);
       ASSERT_EQ(magnitude_of(token), std::min<std::int32_t>(level, kMaxMagnitude));
-      if (level != 0) ASSERT_EQ(is_negative(token), negative);
+      if (level != 0) {
+        ASSERT_EQ(is_negative(token), negative);
+      }
       if (token < kFirstEscape) continue;
       const std::int32_t raw = level & ((1 << raw_bits(token)) - 1);
       ASSERT_EQ(escape_base(token) + raw, level);
