@@ -326,6 +326,32 @@ TEST(Listener, RefusesOtherVersionsAndMethods) {
   }
 }
 
+// The answer of the health service: 1 is serving, 2 is not.
+int health_of(int port) {
+  const auto channel = ::grpc::CreateChannel("127.0.0.1:" + std::to_string(port), ::grpc::InsecureChannelCredentials());
+  ::grpc::GenericStub stub(channel);
+  ::grpc::ClientContext context;
+  const ::grpc::Slice nothing;
+  const ::grpc::ByteBuffer question(&nothing, 1);
+  ::grpc::ByteBuffer answer;
+  Queue<::grpc::Status> done(1);
+  stub.UnaryCall(&context, "/grpc.health.v1.Health/Check", {}, &question, &answer,
+                 [&](const ::grpc::Status& status) { done.push(status); });
+  const auto status = done.pop();
+  ::grpc::Slice bytes;
+  if (!status.ok() || !answer.DumpToSingleSlice(&bytes).ok() || bytes.size() != 2) return -1;
+  return bytes.begin()[1];
+}
+
+TEST(Listener, AnswersTheHealthService) {
+  Listener listener(plain_listen(), [](Incoming) {});
+  EXPECT_EQ(health_of(listener.port()), 1);
+  listener.set_serving(false);
+  EXPECT_EQ(health_of(listener.port()), 2);
+  listener.set_serving(true);
+  EXPECT_EQ(health_of(listener.port()), 1);
+}
+
 // What recv() says about pieces that no dialer sends.
 std::string complaint_about(const std::vector<std::string>& pieces) {
   auto listen = plain_listen();
