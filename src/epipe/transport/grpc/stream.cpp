@@ -128,13 +128,20 @@ Stream::Step Stream::next_step() {
   }
   step.finish = (closed_ || ended_) && !writing_ && !finished_ && outgoing_.empty();
   if (step.finish) finished_ = true;
-  step.release = ended_ && finished_ && !reading_ && !writing_ && !released_;
-  if (step.release) released_ = true;
+  if (step.read || step.write || step.finish) ++asking_;
+  step.release = can_release();
   return step;
 }
 
+// Once: when nothing is under way, and no thread is about to ask for something it decided on before.
+bool Stream::can_release() {
+  if (!ended_ || !finished_ || reading_ || writing_ || asking_ > 0 || released_) return false;
+  released_ = true;
+  return true;
+}
+
 void Stream::advance(std::unique_lock<std::mutex>& lock) {
-  const Step step = next_step();
+  Step step = next_step();
   const std::string reason = close_reason_;
   const auto self = shared_from_this();  // the last step may end the stream
   lock.unlock();
@@ -142,6 +149,12 @@ void Stream::advance(std::unique_lock<std::mutex>& lock) {
   if (step.write) start_write(&leaving_);
   if (step.read) start_read(&landing_);
   if (step.finish) finish(reason);
+  if (step.read || step.write || step.finish) {
+    lock.lock();
+    --asking_;
+    step.release = can_release();
+    lock.unlock();
+  }
   if (step.release) release();
 }
 

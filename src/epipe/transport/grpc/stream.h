@@ -61,7 +61,8 @@ class Stream : public std::enable_shared_from_this<Stream> {
     bool finish = false;
     bool release = false;
   };
-  Step next_step();  // with the mutex held
+  Step next_step();    // with the mutex held
+  bool can_release();  // with the mutex held
   void advance(std::unique_lock<std::mutex>& lock);
   void linger();
   void cancel_if_stuck();
@@ -78,6 +79,7 @@ class Stream : public std::enable_shared_from_this<Stream> {
   bool ended_ = false;     // nothing more will come
   bool closed_ = false;    // by our side
   bool finished_ = false;  // finish() was called
+  int asking_ = 0;         // threads between next_step() and the calls it decided on
   bool released_ = false;
   bool over_ = false;
   int written_ = 0;                       // pieces, since the alarm was set
