@@ -25,8 +25,8 @@ using pipeline::PipelineConfig;
 
 struct Flags {
   int chunks = 8;
-  std::int64_t batch = 64;
-  int rounds = 20;
+  std::int64_t batch = 512;
+  int rounds = 12;
   bool json = false;
 };
 
