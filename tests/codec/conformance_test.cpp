@@ -185,7 +185,8 @@ TEST_P(EveryCodec, TravelsInAFrameThatNeedsNothingElse) {
   for (const auto& x : shapes()) {
     const auto codec = codec_of(GetParam());
     Bytes frame;
-    ASSERT_TRUE(encode_frame(*codec, x, {.step = 3, .micro_batch = 2, .cut = 1, .direction = wire::Direction::kBackward}, {}, nullptr, frame).ok());
+    ASSERT_TRUE(
+        encode_frame(*codec, x, {.step = 3, .micro_batch = 2, .cut = 1, .direction = wire::Direction::kBackward}, {}, nullptr, frame).ok());
     const auto y = decode_frame(frame, {}, {});
     ASSERT_TRUE(y.ok()) << y.error().text();
     EXPECT_TRUE(torch::equal(y.value(), round_trip(GetParam(), x)));

@@ -2,12 +2,11 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include <atomic>
-#include <csignal>
 #include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "epipe/cli/command.h"
+#include "epipe/cli/stop_signal.h"
 #include "epipe/data/fetch/cifar10.h"
 #include "epipe/data/text/bpe.h"
 
@@ -16,18 +15,6 @@ namespace {
 
 using data::TokenIds;
 using nlohmann::json;
-
-std::atomic<bool> g_stop = false;  // set by the signal handler; the only state it may touch
-
-void on_signal(int) { g_stop = true; }
-
-void catch_signals() {
-  struct sigaction action {};
-  action.sa_handler = on_signal;
-  action.sa_flags = static_cast<int>(SA_RESETHAND);
-  sigaction(SIGINT, &action, nullptr);
-  sigaction(SIGTERM, &action, nullptr);
-}
 
 struct TokensFlags {
   std::string bpe;
@@ -83,9 +70,9 @@ struct FetchFlags {
 };
 
 void run_cifar10(const FetchFlags& flags) {
-  catch_signals();
+  const auto& stop = stop_on_signals();
   data::fetch_cifar10(
-      flags.folder, flags.from, [](const std::string& line) { fmt::print(stderr, "{}\n", line); }, g_stop);
+      flags.folder, flags.from, [](const std::string& line) { fmt::print(stderr, "{}\n", line); }, stop);
 }
 
 void add_cifar10(CLI::App& data) {

@@ -1,29 +1,16 @@
 // epipe serve, and the session it starts for each client
 #include <fmt/format.h>
 
-#include <atomic>
-#include <csignal>
 
 #include "epipe/cli/command.h"
 #include "epipe/cli/security_flags.h"
+#include "epipe/cli/stop_signal.h"
 #include "epipe/serve/child.h"
 #include "epipe/serve/server.h"
 #include "epipe/transport/grpc/tls.h"
 
 namespace epipe::cli {
 namespace {
-
-std::atomic<bool> g_stop = false;  // set by the signal handler; the only state it may touch
-
-void on_signal(int) { g_stop = true; }
-
-void catch_signals() {
-  struct sigaction action {};
-  action.sa_handler = on_signal;
-  action.sa_flags = static_cast<int>(SA_RESETHAND);
-  sigaction(SIGINT, &action, nullptr);
-  sigaction(SIGTERM, &action, nullptr);
-}
 
 struct Flags {
   serve::ServeConfig config;
@@ -49,9 +36,9 @@ void run_serve(const Flags& flags) {
   config.listen = listen_config(flags.security, flags.listen);
   if (!config.peers.empty()) config.dial = dial_config(flags.security);
   config.limits.memory_bytes = static_cast<std::uint64_t>(flags.memory_gb * 1e9);
-  catch_signals();
+  const auto& stop = stop_on_signals();
   try {
-    serve::serve(config, g_stop, [&](int port) {
+    serve::serve(config, stop, [&](int port) {
       const std::string host = flags.listen.substr(0, flags.listen.rfind(':'));
       fmt::print("listening on {}:{}{}\n", host, port, flags.security.insecure ? ", plaintext" : "");
       std::fflush(stdout);
@@ -64,8 +51,8 @@ void run_serve(const Flags& flags) {
 void run_session() {
   const auto config = serve::read_session_config();
   serve::become_session(config.limits);
-  catch_signals();
-  serve::run_session(config, g_stop);
+  const auto& stop = stop_on_signals();
+  serve::run_session(config, stop);
 }
 
 void add_limit_flags(CLI::App& command, Flags& flags) {

@@ -4,7 +4,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <atomic>
 #include <csignal>
 #include <cstdlib>
 
@@ -12,6 +11,7 @@
 #include "epipe/base/file.h"
 #include "epipe/cli/command.h"
 #include "epipe/cli/security_flags.h"
+#include "epipe/cli/stop_signal.h"
 #include "epipe/data/open.h"
 #include "epipe/model/model.h"
 #include "epipe/report/page.h"
@@ -23,10 +23,6 @@ namespace epipe::cli {
 namespace {
 
 using train::TrainConfig;
-
-std::atomic<bool> g_stop = false;  // set by the signal handler; the only state it may touch
-
-void on_signal(int) { g_stop = true; }
 
 // ", matthews 0.5123, accuracy 0.8000"
 std::string metrics_text(const train::EpochResult& result) {
@@ -98,15 +94,6 @@ TrainConfig checked(const Flags& flags) {
   return config;
 }
 
-// The first signal finishes the step and saves; a second one kills, as usual.
-void catch_signals() {
-  struct sigaction action {};
-  action.sa_handler = on_signal;
-  action.sa_flags = static_cast<int>(SA_RESETHAND);
-  sigaction(SIGINT, &action, nullptr);
-  sigaction(SIGTERM, &action, nullptr);
-}
-
 void print(const train::TrainResult& result, const std::string& run_dir) {
   if (result.stopped) {
     fmt::print("stopped after step {}, everything is saved; continue with --resume\n", result.steps);
@@ -135,9 +122,9 @@ void prepare_run_dir(TrainConfig& config) {
 }
 
 void lead(TrainConfig config, train::Reach* reach) {
-  catch_signals();
+  const auto& stop = stop_on_signals();
   Console console;
-  const auto result = train::train(config, console, g_stop, reach);
+  const auto result = train::train(config, console, stop, reach);
   write_report(config.run_dir);
   print(result, config.run_dir);
 }

@@ -43,9 +43,10 @@ void admit(const nlohmann::json& json, int worker, const SessionLimits& limits) 
   // More chunks than any limit need no schedule to refuse.
   const int needed = plan.chunks > 4096 ? plan.chunks : in_flight(plan, worker);
   if (needed > limits.in_flight) {
-    throw std::invalid_argument(fmt::format("the schedule {} with {} chunks holds {} micro-batches here at once, but this server allows {}; "
-                                            "use fewer --chunks or --schedule 1f1b",
-                                            plan.schedule, plan.chunks, needed, limits.in_flight));
+    throw std::invalid_argument(
+        fmt::format("the schedule {} with {} chunks holds {} micro-batches here at once, but this server allows {}; "
+                    "use fewer --chunks or --schedule 1f1b",
+                    plan.schedule, plan.chunks, needed, limits.in_flight));
   }
 }
 

@@ -23,15 +23,15 @@ using nlohmann::json;
 std::string to_text(const SessionConfig& c) {
   json identity;
   if (c.dial.identity) identity = {c.dial.identity->certificate_pem, c.dial.identity->key_pem};
-  return json{{"socket", c.socket},
-              {"state_dir", c.state_dir},
-              {"name", c.name},
-              {"ticket", c.ticket},
-              {"device", c.device},
-              {"peers", c.peers},
-              {"limits",
-               {c.limits.memory_bytes, c.limits.seconds, c.limits.idle_seconds, c.limits.in_flight, c.limits.threads, c.limits.timeout}},
-              {"dial", {{"insecure", c.dial.insecure}, {"ca", c.dial.ca_pem}, {"token", c.dial.token}, {"identity", identity}}}}
+  return json{
+      {"socket", c.socket},
+      {"state_dir", c.state_dir},
+      {"name", c.name},
+      {"ticket", c.ticket},
+      {"device", c.device},
+      {"peers", c.peers},
+      {"limits", {c.limits.memory_bytes, c.limits.seconds, c.limits.idle_seconds, c.limits.in_flight, c.limits.threads, c.limits.timeout}},
+      {"dial", {{"insecure", c.dial.insecure}, {"ca", c.dial.ca_pem}, {"token", c.dial.token}, {"identity", identity}}}}
       .dump();
 }
 
@@ -111,7 +111,7 @@ SessionConfig read_session_config() {
 }
 
 void become_session(const SessionLimits& limits) {
-  ::setsid();  // Ctrl-C is for the server, which tells its sessions
+  ::setsid();             // Ctrl-C is for the server, which tells its sessions
   limit(RLIMIT_CORE, 0);  // a core file would hold the client's weights
   if (limits.memory_bytes > 0) limit(RLIMIT_DATA, limits.memory_bytes);
   if (limits.seconds > 0) ::alarm(static_cast<unsigned>(limits.seconds) + 1);

@@ -39,7 +39,10 @@ bool parse(const std::map<std::string, std::string>& about, const std::string& k
 class Session {
  public:
   Session(const SessionConfig& config, const std::atomic<bool>& drain)
-      : config_(config), drain_(drain), follower_(follower_config()), listener_(listen_config(), [this](Incoming i) { receive(std::move(i)); }) {}
+      : config_(config),
+        drain_(drain),
+        follower_(follower_config()),
+        listener_(listen_config(), [this](Incoming i) { receive(std::move(i)); }) {}
 
   void run() {
     while (!follower_.ended()) {
@@ -80,8 +83,8 @@ class Session {
       const std::lock_guard lock(mutex_);
       if (serving_ != nullptr) serving_->close();
       clients_.push(incoming.accept());
-    } else if (channel != about.end() && channel->second == "way" && parse(about, "attempt", key.attempt) &&
-               parse(about, "cut", key.cut) && parse(about, "from", key.from)) {
+    } else if (channel != about.end() && channel->second == "way" && parse(about, "attempt", key.attempt) && parse(about, "cut", key.cut) &&
+               parse(about, "from", key.from)) {
       ways_.put(key, incoming.accept());
     } else {
       incoming.refuse(Refusal::kNotFound, "a session has commands and ways, nothing else");
@@ -137,8 +140,8 @@ class Session {
   SessionConfig config_;
   const std::atomic<bool>& drain_;
   WayDesk ways_;
-  std::mutex mutex_;          // guards serving_
-  Link* serving_ = nullptr;   // the client's commands
+  std::mutex mutex_;         // guards serving_
+  Link* serving_ = nullptr;  // the client's commands
   Queue<std::unique_ptr<Link>> clients_{16};
   train::Follower follower_;
   transport::Listener listener_;  // last: its thread uses all of the above

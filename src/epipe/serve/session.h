@@ -8,9 +8,9 @@
 namespace epipe::serve {
 
 struct SessionConfig {
-  std::string socket;      // "unix:PATH" where the server hands over the client's links
-  std::string state_dir;   // of this session
-  std::string name;        // with the ticket, what a peer shows
+  std::string socket;     // "unix:PATH" where the server hands over the client's links
+  std::string state_dir;  // of this session
+  std::string name;       // with the ticket, what a peer shows
   std::string ticket;
   SessionLimits limits;
   std::string device = "cpu";

@@ -12,8 +12,8 @@
 // One tensor on the wire. docs/wire_format.md is the normative byte table; every number is little-endian.
 //
 //   0 magic "EPFR" | 4 version u16 | 6 flags u16 | 8 payload_bytes u64 | 16 header_bytes u32 | 20 crc32c u32
-//  24 step u64 | 32 micro_batch u32 | 36 cut u16 | 38 direction u8 | 39 dtype u8 | 40 ndim u8 | 41 spec_bytes u8 | 42 part u8 | 43 parts u8 | 44 zero
-//  48 dims u64 x ndim | codec spec, ASCII | zeros up to a multiple of 8 | payload
+//  24 step u64 | 32 micro_batch u32 | 36 cut u16 | 38 direction u8 | 39 dtype u8 | 40 ndim u8 | 41 spec_bytes u8 | 42 part u8 | 43 parts u8
+//  | 44 zero 48 dims u64 x ndim | codec spec, ASCII | zeros up to a multiple of 8 | payload
 namespace epipe::wire {
 
 inline constexpr std::uint16_t kVersion = 1;
