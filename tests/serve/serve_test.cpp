@@ -96,6 +96,21 @@ TEST(Serve, AScheduleThatNeedsMoreThanTheServerAllowsIsRefusedWithTheNumber) {
   EXPECT_NE(client->log().find("holds 4 micro-batches here at once, but this server allows 3"), std::string::npos) << client->log();
 }
 
+TEST(Serve, AMessageAboveTheLimitIsRefused) {
+  Split split(1);
+  split.start_server(0, {"--max-message", "1000"});
+  const auto client = split.start_client(split.file("a"), kRun + Arguments{"--max-steps", "2", "--reconnect", "1"});
+  EXPECT_EQ(client->wait(60), 1) << "the weights do not fit into 1000 bytes: " << client->log();
+}
+
+TEST(Serve, ASessionThatHadItsTimeIsOver) {
+  Split split(1);
+  split.start_server(0, {"--session-time", "1"});
+  const auto client = split.start_client(split.file("a"), Arguments{"--batch", "32", "--epochs", "5000", "--reconnect", "3"});
+  EXPECT_EQ(client->wait(60), 1) << client->log();
+  EXPECT_NE(client->log().find("has had its 1 seconds on this server"), std::string::npos) << client->log();
+}
+
 TEST(Serve, DialsOnlyTheServersItsOperatorListed) {
   Split split(2);
   split.start_server_with_peers(0, "127.0.0.1:1");

@@ -1,7 +1,6 @@
 // epipe serve, and the session it starts for each client
 #include <fmt/format.h>
 
-
 #include "epipe/cli/command.h"
 #include "epipe/cli/security_flags.h"
 #include "epipe/cli/stop_signal.h"
@@ -76,7 +75,9 @@ void add_limit_flags(CLI::App& command, Flags& flags) {
   command.add_option("--in-flight", limits.in_flight, "Micro-batches a session may hold between forward and backward")
       ->check(CLI::PositiveNumber)
       ->capture_default_str();
-  command.add_option("--max-message", flags.config.listen.max_message_bytes, "Bytes of the largest message")->capture_default_str();
+  command.add_option("--max-message", limits.message_bytes, "Bytes of the largest message")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
   command.add_option("--drain-time", flags.config.drain_seconds, "Seconds for clients to save and leave when the server is told to end")
       ->check(CLI::NonNegativeNumber)
       ->capture_default_str();

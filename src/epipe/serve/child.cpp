@@ -23,15 +23,16 @@ using nlohmann::json;
 std::string to_text(const SessionConfig& c) {
   json identity;
   if (c.dial.identity) identity = {c.dial.identity->certificate_pem, c.dial.identity->key_pem};
-  return json{
-      {"socket", c.socket},
-      {"state_dir", c.state_dir},
-      {"name", c.name},
-      {"ticket", c.ticket},
-      {"device", c.device},
-      {"peers", c.peers},
-      {"limits", {c.limits.memory_bytes, c.limits.seconds, c.limits.idle_seconds, c.limits.in_flight, c.limits.threads, c.limits.timeout}},
-      {"dial", {{"insecure", c.dial.insecure}, {"ca", c.dial.ca_pem}, {"token", c.dial.token}, {"identity", identity}}}}
+  return json{{"socket", c.socket},
+              {"state_dir", c.state_dir},
+              {"name", c.name},
+              {"ticket", c.ticket},
+              {"device", c.device},
+              {"peers", c.peers},
+              {"limits",
+               {c.limits.memory_bytes, c.limits.seconds, c.limits.idle_seconds, c.limits.in_flight, c.limits.threads, c.limits.timeout,
+                c.limits.message_bytes}},
+              {"dial", {{"insecure", c.dial.insecure}, {"ca", c.dial.ca_pem}, {"token", c.dial.token}, {"identity", identity}}}}
       .dump();
 }
 
@@ -45,7 +46,7 @@ SessionConfig from_text(const std::string& text) {
   c.device = j.at("device");
   c.peers = j.at("peers").get<std::vector<std::string>>();
   const json& limits = j.at("limits");
-  c.limits = {limits.at(0), limits.at(1), limits.at(2), limits.at(3), limits.at(4), limits.at(5)};
+  c.limits = {limits.at(0), limits.at(1), limits.at(2), limits.at(3), limits.at(4), limits.at(5), limits.at(6)};
   const json& dial = j.at("dial");
   c.dial.insecure = dial.at("insecure");
   c.dial.ca_pem = dial.at("ca");

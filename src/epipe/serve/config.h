@@ -10,12 +10,13 @@ namespace epipe::serve {
 
 // What one client may use. A session that wants more is refused, or ended.
 struct SessionLimits {
-  std::uint64_t memory_bytes = 0;  // of its process; 0: no limit
-  double seconds = 0;              // of its life; 0: no limit
-  double idle_seconds = 600;       // without a command, or without a client
-  int in_flight = 64;              // micro-batches between their forward and their backward
-  int threads = 64;                // inside an operator
-  double timeout = 120;            // seconds without a tensor within a step
+  std::uint64_t memory_bytes = 0;                                    // of its process; 0: no limit
+  double seconds = 0;                                                // of its life; 0: no limit
+  double idle_seconds = 600;                                         // without a command, or without a client
+  int in_flight = 64;                                                // micro-batches between their forward and their backward
+  int threads = 64;                                                  // inside an operator
+  double timeout = 120;                                              // seconds without a tensor within a step
+  std::uint64_t message_bytes = transport::kDefaultMaxMessageBytes;  // of a command or a frame
 };
 
 struct ServeConfig {

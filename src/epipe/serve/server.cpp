@@ -10,6 +10,7 @@
 #include <list>
 #include <map>
 #include <mutex>
+#include <set>
 #include <thread>
 
 #include "epipe/base/clock.h"
@@ -39,6 +40,8 @@ std::string value_of(const std::map<std::string, std::string>& about, const std:
   const auto found = about.find(key);
   return found == about.end() ? "" : found->second;
 }
+
+std::string socket_path(const std::string& address) { return address.substr(std::string_view("unix:").size()); }
 
 // A session whose process runs.
 struct Running {
@@ -81,9 +84,10 @@ class Server {
   std::size_t reap() {
     const std::lock_guard lock(mutex_);
     std::erase_if(relays_, [](const auto& relay) { return relay->ended(); });
-    std::erase_if(sessions_, [](const auto& entry) {
+    std::erase_if(sessions_, [this](const auto& entry) {
       int status = 0;
       if (::waitpid(entry.second.pid, &status, WNOHANG) == 0) return false;
+      if (WIFSIGNALED(status) && WTERMSIG(status) == SIGALRM) expired_.insert(entry.first);
       log("session {:.8} {}", entry.first, WIFSIGNALED(status) ? fmt::format("was ended by signal {}", WTERMSIG(status)) : "has ended");
       return true;
     });
@@ -117,6 +121,9 @@ class Server {
       return found->second;
     }
     if (value_of(incoming.about(), "channel") != "commands") throw transport::Refused(Refusal::kNotFound, "no such session");
+    if (expired_.contains(name)) {
+      throw transport::Refused(Refusal::kOther, fmt::format("the session has had its {} seconds on this server", config_.limits.seconds));
+    }
     if (draining_) throw transport::Refused(Refusal::kFull, "the server is about to end and takes no new sessions");
     if (static_cast<int>(sessions_.size()) >= config_.max_sessions) {
       throw transport::Refused(Refusal::kFull, fmt::format("the server has its {} sessions, try again later", config_.max_sessions));
@@ -136,6 +143,7 @@ class Server {
     session.device = config_.device;
     session.peers = config_.peers;
     session.dial = config_.dial;
+    (void)remove_tree(socket_path(session.socket));  // of an earlier process of the session
     const Running running{start_session(session), ticket, session.socket};
     sessions_[name] = running;
     log("session {:.8} for {} in process {}", name, client, running.pid);
@@ -151,7 +159,7 @@ class Server {
       return;
     }
     Result<void> written = make_folders(state);
-    if (written) written = write_file(path, {std::as_bytes(std::span(ticket))});
+    if (written) written = write_private_file(path, {std::as_bytes(std::span(ticket))});
     if (!written) throw std::runtime_error(written.error().message);
   }
 
@@ -166,7 +174,7 @@ class Server {
     transport::DialConfig dial;
     dial.address = session.socket;
     dial.insecure = true;
-    const std::string path = session.socket.substr(std::string_view("unix:").size());
+    const std::string path = socket_path(session.socket);
     for (const Stopwatch watch; ::access(path.c_str(), F_OK) != 0;) {
       const bool gone = ::kill(session.pid, 0) != 0;
       if (gone || watch.seconds() > kStartSeconds) throw std::runtime_error("the session's process did not start");
@@ -191,6 +199,7 @@ class Server {
   std::atomic<bool> draining_ = false;
   std::mutex mutex_;                         // guards what follows
   std::map<std::string, Running> sessions_;  // by name
+  std::set<std::string> expired_;            // sessions that were ended by their limit on time
   std::list<std::unique_ptr<transport::Relay>> relays_;
   std::list<std::thread> measuring_;  // by the listener's thread only
   transport::Listener listener_;      // last: its thread uses all of the above

@@ -47,7 +47,7 @@ class Session {
   void run() {
     while (!follower_.ended()) {
       const auto client = next_client();
-      if (!client) return;
+      if (!client) break;
       serve(*client);
     }
     const bool to_be_continued = !list_folder(config_.state_dir + "/checkpoints").empty();
@@ -58,7 +58,8 @@ class Session {
   transport::ListenConfig listen_config() const {
     transport::ListenConfig listen;
     listen.address = config_.socket;
-    listen.insecure = true;  // a Unix socket in a folder of the server's user
+    listen.insecure = true;                                   // a Unix socket in a folder of the server's user
+    listen.max_message_bytes = config_.limits.message_bytes;  // here: the server relays pieces of messages
     return listen;
   }
 
@@ -113,6 +114,8 @@ class Session {
       log("no command for {} s", config_.limits.idle_seconds);
     } catch (const Closed&) {
       log("the client connected again");
+    } catch (const std::exception& error) {
+      log("ended the client's link: {}", error.what());
     }
     {
       const std::lock_guard lock(mutex_);

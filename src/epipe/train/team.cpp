@@ -157,7 +157,7 @@ StepResult Team::run(const StepHead& head) {
       merge(result, step_result_from_json(answer.fields.at("result"), plan_.cuts.size(), result.workers.size()));
       if (const auto found = answer.tensors.find("predictions"); found != answer.tensors.end()) result.predictions = found->second;
       if (head.norms) norms_.merge(answer.fields.at("norms").get<std::map<std::string, double>>());
-    } catch (const nlohmann::json::exception& error) {
+    } catch (const std::exception& error) {
       throw PeerFailed(fmt::format("{}: its answer stepped is damaged: {}", peer.name(), error.what()));
     }
   });

@@ -7,6 +7,8 @@
 #include <stdexcept>
 #include <utility>
 
+#include "epipe/base/secret.h"
+
 namespace epipe::transport {
 namespace {
 
@@ -29,16 +31,6 @@ bool is_name(const std::string& text) {
 }
 
 std::string text_of(::grpc::string_ref ref) { return {ref.data(), ref.size()}; }
-
-// Touches every byte of both, whatever they hold.
-bool same(const std::string& expected, const std::string& got) {
-  std::size_t difference = expected.size() ^ got.size();
-  for (std::size_t k = 0; k < got.size(); ++k) {
-    const char e = expected.empty() ? '\0' : expected[k % expected.size()];
-    difference |= static_cast<unsigned char>(e) ^ static_cast<unsigned char>(got[k]);
-  }
-  return difference == 0;
-}
 
 }  // namespace
 
@@ -76,7 +68,7 @@ std::string bearer(const std::string& token) {
 
 bool any_token(const std::vector<std::string>& tokens, const std::string& authorization) {
   unsigned found = 0;
-  for (const auto& token : tokens) found |= static_cast<unsigned>(same(kBearer + token, authorization));
+  for (const auto& token : tokens) found |= static_cast<unsigned>(equal_secret(kBearer + token, authorization));
   return found != 0;
 }
 
