@@ -34,6 +34,7 @@ TEST(Spec, GivesItselfBack) {
                                  "topk:0.1",
                                  "topk:1",
                                  "topk:0.001",
+                                 "topk:1e-05",
                                  "lowrank:12",
                                  "power:4",
                                  "power:4>uniform:8",
@@ -55,6 +56,7 @@ TEST(Spec, GivesItselfBack) {
 
 TEST(Spec, LeavesOutWhatIsTheDefault) {
   EXPECT_EQ(canonical("topk:0.10"), "topk:0.1");
+  EXPECT_EQ(canonical("topk:0.00001"), "topk:1e-05");
   EXPECT_EQ(canonical("topk:0.1>none"), "topk:0.1");
   EXPECT_EQ(canonical("power:4>none"), "power:4");
 }
@@ -85,7 +87,7 @@ TEST(Spec, ErrorsPointAtTheWrongCharacter) {
   EXPECT_EQ(mark("topk:0"), 5U);
   EXPECT_EQ(mark("topk:1.5"), 5U);
   EXPECT_EQ(mark("topk:nan"), 5U);
-  EXPECT_EQ(mark("topk:1e-400"), 6U);
+  EXPECT_EQ(mark("topk:1e-400"), 5U);
   EXPECT_EQ(mark("power:0"), 6U);
   EXPECT_EQ(mark("lowrank:65536"), 8U);
   EXPECT_EQ(mark("power:4>"), 8U);

@@ -110,8 +110,7 @@ class Parser {
 
   double ratio() {
     colon("the kept fraction, as in topk:0.1");
-    return number([](double value) { return value > 0 && value <= 1; }, "expected a fraction above 0 and at most 1",
-                  std::chars_format::fixed);
+    return number([](double value) { return value > 0 && value <= 1; }, "expected a fraction above 0 and at most 1");
   }
 
   EntropyTarget target() {
@@ -125,10 +124,10 @@ class Parser {
 
   // A decimal number that `fits`, else the complaint.
   template <typename Fits>
-  double number(const Fits& fits, std::string_view complaint, std::chars_format format = std::chars_format::general) {
+  double number(const Fits& fits, std::string_view complaint) {
     double value = 0;
     const char* const begin = text_.data() + at_;
-    const auto [stop, status] = std::from_chars(begin, text_.data() + text_.size(), value, format);
+    const auto [stop, status] = std::from_chars(begin, text_.data() + text_.size(), value);
     if (status != std::errc() || !fits(value)) complain(at_, std::string(complaint));
     at_ += static_cast<std::size_t>(stop - begin);
     return value;
