@@ -30,6 +30,8 @@ struct EncodeContext {
 // What an encoder remembers from call to call, by name; empty for most. Part of a checkpoint.
 using State = std::map<std::string, torch::Tensor>;
 
+class Twin;
+
 // Turns one float32 tensor into bytes and back. Decoding trusts nothing and never gives NaN or Inf.
 // A tensor without values has an empty payload in every codec.
 class Codec {
@@ -43,6 +45,8 @@ class Codec {
   virtual Result<void> decode_into(torch::Tensor& x, ByteView in) const = 0;
   virtual State state() const = 0;
   virtual void set_state(const State& state) = 0;
+  // The same codec for tensors on a CUDA device (cuda/twin.h), which must not outlive this one; null where there is none.
+  virtual std::unique_ptr<Twin> twin() const;
 };
 
 // What every codec of a worker shares. The pool outlives the codecs; null means one thread.
@@ -51,7 +55,8 @@ struct CodecOptions {
   const kernels::Kernels* kernels = &kernels::best();
 };
 
-// Parses a chain such as "topk:0.1>uniform:8". The error shows the text with a mark under the wrong character.
+// Parses a chain such as "topk:0.1>uniform:8". In a build with CUDA what it gives takes tensors on any device. The error shows the text
+// with a mark under the wrong character.
 Result<std::unique_ptr<Codec>> make_codec(std::string_view spec, const CodecOptions& options = {});
 
 TensorSpec spec_of(const torch::Tensor& x);

@@ -8,6 +8,7 @@
 #include <limits>
 #include <vector>
 
+#include "epipe/codec/cuda/twins.h"
 #include "epipe/codec/factories.h"
 #include "epipe/codec/kernels/key.h"
 #include "epipe/codec/kernels/order.h"
@@ -120,8 +121,7 @@ class KMeans final : public Codec {
     append(out, static_cast<std::uint32_t>(centroids.size()));
     const MutableBytes table = grow(out, centroids.size() * sizeof(float));
     std::memcpy(table.data(), centroids.data(), table.size());
-    std::vector<float> thresholds(std::size_t{1} << bits_, std::numeric_limits<float>::infinity());
-    for (std::size_t c = 1; c < centroids.size(); ++c) thresholds[c] = midpoint(centroids[c - 1], centroids[c]);
+    const std::vector<float> thresholds = thresholds_of(centroids);
     const MutableBytes codes = grow(out, kernels::packed_bytes(values.size(), bits_));
     for_parts(options_.pool, values.size(), 64, [&](std::size_t, std::size_t begin, std::size_t end) {
       options_.kernels->encode_search(values.subspan(begin, end - begin), thresholds, bits_, codes.subspan(begin * bits_ / 8));
@@ -154,6 +154,11 @@ class KMeans final : public Codec {
 
   State state() const override { return {}; }
   void set_state(const State&) override {}
+  std::unique_ptr<Twin> twin() const override {
+    return make_kmeans_twin(
+        bits_, {kMaxSample, [this](std::vector<kernels::Key> sample, std::size_t n) { return fit_sample(std::move(sample), n); },
+                [this](const std::vector<float>& centroids) { return thresholds_of(centroids); }});
+  }
 
  private:
   static constexpr std::size_t kCountBytes = sizeof(std::uint32_t);
@@ -165,10 +170,20 @@ class KMeans final : public Codec {
     const std::size_t m = std::min(x.size(), kMaxSample);
     auto keys = kernels::sample_keys(x, kernels::KeyOf::kValue, m, options_.pool);
     if (m < x.size()) keys.insert(keys.end(), {range.min, range.max});
+    return fit_sample(std::move(keys), x.size());
+  }
+
+  std::vector<float> fit_sample(std::vector<kernels::Key> keys, std::size_t values) const {
     const SortedSample sample(std::move(keys));
-    std::vector<float> centroids = initial_centroids(sample, max_centroids(x.size()));
+    std::vector<float> centroids = initial_centroids(sample, max_centroids(values));
     refine(sample, centroids);
     return centroids;
+  }
+
+  std::vector<float> thresholds_of(const std::vector<float>& centroids) const {
+    std::vector<float> thresholds(std::size_t{1} << bits_, std::numeric_limits<float>::infinity());
+    for (std::size_t c = 1; c < centroids.size(); ++c) thresholds[c] = midpoint(centroids[c - 1], centroids[c]);
+    return thresholds;
   }
 
   unsigned bits_;

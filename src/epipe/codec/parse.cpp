@@ -14,6 +14,7 @@
 #include <utility>
 #include <vector>
 
+#include "epipe/codec/cuda/twin.h"
 #include "epipe/codec/factories.h"
 
 namespace epipe::codec {
@@ -38,7 +39,7 @@ class Parser {
   Result<std::unique_ptr<Codec>> parse() {
     auto factory = chain(1);
     if (complaint_) return Error{ErrorCode::kBadSpec, describe()};
-    return factory();
+    return on_any_device(factory());
   }
 
  private:

@@ -2,6 +2,7 @@
 #include <atomic>
 #include <limits>
 
+#include "epipe/codec/cuda/twins.h"
 #include "epipe/codec/factories.h"
 #include "epipe/codec/span.h"
 
@@ -16,11 +17,12 @@ struct Format {
   float largest;      // finite value that stays finite
   bool (*Kernels::*store)(std::span<const float>, MutableBytes);
   bool (*Kernels::*load)(ByteView, std::span<float>);
+  PlainFormat on_device;
 };
 
-constexpr Format kNone = {"none", 4, std::numeric_limits<float>::max(), &Kernels::store_fp32, &Kernels::load_fp32};
-constexpr Format kFp16 = {"fp16", 2, 65504.0F, &Kernels::store_fp16, &Kernels::load_fp16};
-constexpr Format kBf16 = {"bf16", 2, 3.3895314e38F, &Kernels::store_bf16, &Kernels::load_bf16};
+constexpr Format kNone = {"none", 4, std::numeric_limits<float>::max(), &Kernels::store_fp32, &Kernels::load_fp32, PlainFormat::kFp32};
+constexpr Format kFp16 = {"fp16", 2, 65504.0F, &Kernels::store_fp16, &Kernels::load_fp16, PlainFormat::kFp16};
+constexpr Format kBf16 = {"bf16", 2, 3.3895314e38F, &Kernels::store_bf16, &Kernels::load_bf16, PlainFormat::kBf16};
 
 class Plain final : public Codec {
  public:
@@ -63,6 +65,7 @@ class Plain final : public Codec {
 
   State state() const override { return {}; }
   void set_state(const State&) override {}
+  std::unique_ptr<Twin> twin() const override { return make_plain_twin(format_.on_device); }
 
  private:
   Format format_;

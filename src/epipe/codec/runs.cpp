@@ -9,6 +9,7 @@
 #include <cmath>
 #include <vector>
 
+#include "epipe/codec/cuda/twins.h"
 #include "epipe/codec/factories.h"
 #include "epipe/codec/kernels/key.h"
 #include "epipe/codec/kernels/order.h"
@@ -23,8 +24,6 @@ using kernels::KeyOf;
 using kernels::KeyRange;
 using kernels::Run;
 using kernels::RunTable;
-
-enum class Borders : std::uint8_t { kUniform, kSort, kFast };
 
 constexpr std::size_t kFastSample = 1U << 14;  // pinned in docs/codecs.md
 
@@ -43,12 +42,12 @@ std::vector<std::size_t> run_starts(std::size_t n, std::size_t runs) {
 
 class RunCodec final : public Codec {
  public:
-  RunCodec(Borders borders, unsigned level_bits, unsigned split_bits, const CodecOptions& options)
+  RunCodec(RunBorders borders, unsigned level_bits, unsigned split_bits, const CodecOptions& options)
       : borders_(borders), level_bits_(level_bits), split_bits_(split_bits), options_(options) {}
 
   std::string spec() const override {
-    if (borders_ == Borders::kUniform) return fmt::format("uniform:{}", level_bits_);
-    return fmt::format("{}:{}+{}", borders_ == Borders::kSort ? "sort" : "fast", level_bits_, split_bits_);
+    if (borders_ == RunBorders::kUniform) return fmt::format("uniform:{}", level_bits_);
+    return fmt::format("{}:{}+{}", borders_ == RunBorders::kSort ? "sort" : "fast", level_bits_, split_bits_);
   }
 
   PayloadBounds payload_bounds(const TensorSpec& tensor) const override {
@@ -90,6 +89,7 @@ class RunCodec final : public Codec {
 
   State state() const override { return {}; }
   void set_state(const State&) override {}
+  std::unique_ptr<Twin> twin() const override { return make_run_twin(borders_, level_bits_, split_bits_); }
 
  private:
   std::size_t run_count() const { return std::size_t{1} << split_bits_; }
@@ -105,7 +105,7 @@ class RunCodec final : public Codec {
   }
 
   Result<std::vector<Run>> fit(std::span<const float> x) const {
-    const std::vector<Interval> intervals = borders_ == Borders::kFast ? sampled_intervals(x) : exact_intervals(x);
+    const std::vector<Interval> intervals = borders_ == RunBorders::kFast ? sampled_intervals(x) : exact_intervals(x);
     if (intervals.empty()) return unencodable(x, spec(), std::numeric_limits<float>::max());
     std::vector<Run> runs;
     for (const Interval& interval : intervals) {
@@ -171,7 +171,7 @@ class RunCodec final : public Codec {
     return runs;
   }
 
-  Borders borders_;
+  RunBorders borders_;
   unsigned level_bits_;
   unsigned split_bits_;
   CodecOptions options_;
@@ -180,13 +180,13 @@ class RunCodec final : public Codec {
 }  // namespace
 
 std::unique_ptr<Codec> make_uniform(unsigned bits, const CodecOptions& options) {
-  return std::make_unique<RunCodec>(Borders::kUniform, bits, 0, options);
+  return std::make_unique<RunCodec>(RunBorders::kUniform, bits, 0, options);
 }
 std::unique_ptr<Codec> make_sort(unsigned level_bits, unsigned split_bits, const CodecOptions& options) {
-  return std::make_unique<RunCodec>(Borders::kSort, level_bits, split_bits, options);
+  return std::make_unique<RunCodec>(RunBorders::kSort, level_bits, split_bits, options);
 }
 std::unique_ptr<Codec> make_fast(unsigned level_bits, unsigned split_bits, const CodecOptions& options) {
-  return std::make_unique<RunCodec>(Borders::kFast, level_bits, split_bits, options);
+  return std::make_unique<RunCodec>(RunBorders::kFast, level_bits, split_bits, options);
 }
 
 }  // namespace epipe::codec

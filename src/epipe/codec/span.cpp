@@ -4,6 +4,8 @@
 
 #include <cmath>
 
+#include "epipe/codec/cuda/twin.h"
+
 namespace epipe::codec {
 
 torch::Tensor contiguous_float(const torch::Tensor& x) {
@@ -11,6 +13,8 @@ torch::Tensor contiguous_float(const torch::Tensor& x) {
               " on ", x.device());
   return x.detach().contiguous();
 }
+
+std::unique_ptr<Twin> Codec::twin() const { return nullptr; }
 
 TensorSpec spec_of(const torch::Tensor& x) {
   TensorSpec spec;

@@ -11,6 +11,7 @@
 #include <limits>
 #include <vector>
 
+#include "epipe/codec/cuda/twins.h"
 #include "epipe/codec/factories.h"
 #include "epipe/codec/kernels/bits.h"
 #include "epipe/codec/kernels/key.h"
@@ -163,6 +164,13 @@ class TopK final : public Codec {
 
   State state() const override { return inner_->state(); }
   void set_state(const State& state) override { inner_->set_state(state); }
+  std::unique_ptr<Twin> twin() const override {
+    return make_topk_twin(
+        {[this](std::size_t n) { return kept_count(n); }, position_bits,
+         [](bool bitmap, std::size_t n, std::size_t count) { return positions_bytes(bitmap ? Form::kBitmap : Form::kPositions, n, count); },
+         [this](std::size_t count) { return inner_->payload_bounds({{count}}); }},
+        inner_->twin());
+  }
 
  private:
   std::size_t kept_count(std::size_t n) const {

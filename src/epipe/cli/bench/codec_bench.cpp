@@ -9,6 +9,7 @@
 #include "epipe/base/clock.h"
 #include "epipe/base/median.h"
 #include "epipe/cli/bench/benches.h"
+#include "epipe/cli/bench/device_bench.h"
 #include "epipe/cli/bench/tensors.h"
 #include "epipe/cli/bench/torch_ops.h"
 #include "epipe/cli/command.h"
@@ -24,6 +25,7 @@ struct Flags {
   bool json = false;
   bool quick = false;
   double seconds = 1.0;
+  DeviceBenchFlags on_device;
 };
 
 const std::vector<std::string>& every_codec() {
@@ -128,6 +130,12 @@ std::vector<NamedTensor> bench_tensors(bool quick) {
 }
 
 void run_codec_bench(const Flags& flags) {
+  if (!flags.on_device.device.empty()) {
+    DeviceBenchFlags on_device = flags.on_device;
+    on_device.codecs = flags.codecs;
+    on_device.json = flags.json;
+    return run_device_bench(on_device);
+  }
   ThreadPool pool(flags.threads);
   const codec::CodecOptions options{&pool};
   const auto& specs = flags.codecs.empty() ? every_codec() : flags.codecs;
@@ -159,6 +167,8 @@ void add_codec_bench(CLI::App& bench) {
   codec->add_option("--threads", flags->threads, "Threads that share the work")->check(CLI::Range(1, 1024))->capture_default_str();
   codec->add_option("--seconds", flags->seconds, "Time spent on each row")->check(CLI::PositiveNumber)->capture_default_str();
   codec->add_flag("--quick", flags->quick, "Small tensors and short rounds, no baselines");
+  codec->add_option("--device", flags->on_device.device, "Kernels on this CUDA device instead, against a copy there");
+  codec->add_option("--shape", flags->on_device.shape, "Of the tensors on the device")->delimiter(',')->capture_default_str();
   codec->add_flag("--json", flags->json, "One JSON object per row");
   codec->callback([flags] { run_codec_bench(*flags); });
 }

@@ -18,7 +18,7 @@ TorchOpsEncoded torch_ops_sort(const torch::Tensor& x, int level_bits, int split
     mins.push_back(low);
     steps.push_back(step);
   }
-  auto placed = torch::empty(flat.sizes(), torch::kUInt8);
+  auto placed = torch::empty(flat.sizes(), flat.options().dtype(torch::kUInt8));
   placed.scatter_(0, index, torch::cat(codes).to(torch::kUInt8));
   return {placed, torch::stack(mins), torch::stack(steps)};
 }

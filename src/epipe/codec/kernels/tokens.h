@@ -41,17 +41,17 @@ inline std::uint8_t token_of(std::int32_t level, bool negative) {
 }
 
 // Raw bits of an escape token, and the smallest |q| it stands for.
-inline unsigned raw_bits(std::uint8_t token) { return 3U + ((token - kFirstEscape) >> 2U); }
-inline std::int32_t escape_base(std::uint8_t token) {
+constexpr unsigned raw_bits(std::uint8_t token) { return 3U + ((token - kFirstEscape) >> 2U); }
+constexpr std::int32_t escape_base(std::uint8_t token) {
   const unsigned half_octave = (token - kFirstEscape) >> 1U;
   return static_cast<std::int32_t>((2U + (half_octave & 1U)) << raw_bits(token));
 }
 
 // |q|, at most kMaxMagnitude: what contexts are made of.
-inline std::uint8_t magnitude_of(std::uint8_t token) {
+constexpr std::uint8_t magnitude_of(std::uint8_t token) {
   return token >= kFirstEscape ? kMaxMagnitude : static_cast<std::uint8_t>((token + 1U) >> 1U);
 }
 
-inline bool is_negative(std::uint8_t token) { return token != 0 && (token & 1U) == 0; }
+constexpr bool is_negative(std::uint8_t token) { return token != 0 && (token & 1U) == 0; }
 
 }  // namespace epipe::kernels

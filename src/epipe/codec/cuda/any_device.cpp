@@ -1,0 +1,74 @@
+#include <c10/cuda/CUDAGuard.h>
+
+#include "epipe/codec/cuda/memory.h"
+#include "epipe/codec/cuda/twin.h"
+#include "epipe/codec/span.h"
+
+namespace epipe::codec {
+namespace {
+
+// Kernels load 16 bytes at a time.
+torch::Tensor dense_on_device(const torch::Tensor& x) {
+  TORCH_CHECK(x.scalar_type() == torch::kFloat32, "codecs take float32 tensors, got ", x.scalar_type());
+  auto dense = x.detach().contiguous();
+  return reinterpret_cast<std::uintptr_t>(dense.data_ptr()) % 16 == 0 ? dense : dense.clone();
+}
+
+class OnAnyDevice final : public Codec {
+ public:
+  explicit OnAnyDevice(std::unique_ptr<Codec> codec) : codec_(std::move(codec)), twin_(codec_->twin()) {}
+
+  std::string spec() const override { return codec_->spec(); }
+  PayloadBounds payload_bounds(const TensorSpec& tensor) const override { return codec_->payload_bounds(tensor); }
+
+  Result<void> encode(const torch::Tensor& x, const EncodeContext& at, Bytes& out) override {
+    if (x.is_cuda() && twin_ != nullptr && x.numel() > 0) {
+      const c10::cuda::CUDAGuard guard(x.device());
+      if (const auto payload = twin_->encode(dense_on_device(x), at)) {
+        fetch(grow(out, payload->size).data(), payload->bytes.data_ptr(), payload->size, stream_of(x));
+        return {};
+      }
+    }
+    auto result = codec_->encode(x.is_cuda() ? x.detach().cpu() : x, at, out);
+    if (twin_ != nullptr) twin_->set_state(codec_->state());
+    return result;
+  }
+
+  Result<void> decode_into(torch::Tensor& x, ByteView in) const override {
+    if (!x.is_cuda()) return codec_->decode_into(x, in);
+    const c10::cuda::CUDAGuard guard(x.device());
+    const auto bounds = payload_bounds(spec_of(x));
+    if (twin_ != nullptr && x.numel() > 0 && in.size() >= bounds.min && in.size() <= bounds.max) {
+      const DevicePayload payload = new_payload(x, in.size());
+      send(payload.bytes.data_ptr(), in.data(), in.size(), stream_of(x));
+      if (twin_->decode_into(x, payload, in)) return {};
+    }
+    // The host finds what is wrong.
+    auto on_host = torch::empty(x.sizes());
+    EPIPE_TRY(codec_->decode_into(on_host, in));
+    x.copy_(on_host);
+    return {};
+  }
+
+  State state() const override { return twin_ != nullptr && !twin_->state().empty() ? twin_->state() : codec_->state(); }
+  void set_state(const State& state) override {
+    codec_->set_state(state);
+    if (twin_ != nullptr) twin_->set_state(state);
+  }
+  std::unique_ptr<Twin> twin() const override { return codec_->twin(); }
+
+ private:
+  std::unique_ptr<Codec> codec_;
+  std::unique_ptr<Twin> twin_;
+};
+
+}  // namespace
+
+DevicePayload new_payload(const torch::Tensor& x, std::size_t size) {
+  constexpr std::size_t kRoom = 32;
+  return {torch::empty({static_cast<std::int64_t>(size + kRoom)}, x.options().dtype(torch::kUInt8).requires_grad(false)), size};
+}
+
+std::unique_ptr<Codec> on_any_device(std::unique_ptr<Codec> codec) { return std::make_unique<OnAnyDevice>(std::move(codec)); }
+
+}  // namespace epipe::codec

@@ -1,0 +1,62 @@
+#pragma once
+
+#include <c10/cuda/CUDAStream.h>
+#include <torch/types.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "epipe/base/bytes.h"
+#include "epipe/codec/kernels/cuda/stream.h"
+
+// Device memory from LibTorch's caching allocator, and small copies to and from it on the current stream.
+namespace epipe::codec {
+
+using kernels::cuda::Stream;
+
+inline Stream stream_of(const torch::Tensor& x) { return c10::cuda::getCurrentCUDAStream(x.device().index()).stream(); }
+
+// Uninitialised memory for `count` objects on x's device, freed when the last copy goes.
+template <typename T>
+class DeviceArray {
+ public:
+  DeviceArray(const torch::Tensor& x, std::size_t count)
+      : bytes_(torch::empty({static_cast<std::int64_t>(count * sizeof(T) + 16)}, x.options().dtype(torch::kUInt8).requires_grad(false))),
+        count_(count) {}
+  T* data() const { return reinterpret_cast<T*>(bytes_.data_ptr<std::uint8_t>()); }
+  std::size_t size() const { return count_; }
+
+ private:
+  torch::Tensor bytes_;
+  std::size_t count_;
+};
+
+// Copies by way of pinned memory. fetch() waits for the stream; send() does not.
+void fetch(void* host, const void* device, std::size_t bytes, Stream stream);
+void send(void* device, const void* host, std::size_t bytes, Stream stream);
+void clear(void* device, std::size_t bytes, Stream stream);
+void copy(void* to, const void* from, std::size_t bytes, Stream stream);  // both on the device
+
+template <typename T>
+T fetch_one(const T* device, Stream stream) {
+  T value;
+  fetch(&value, device, sizeof(T), stream);
+  return value;
+}
+
+template <typename T>
+std::vector<T> fetch_array(const T* device, std::size_t count, Stream stream) {
+  std::vector<T> values(count);
+  fetch(values.data(), device, count * sizeof(T), stream);
+  return values;
+}
+
+template <typename T>
+DeviceArray<T> sent_array(const torch::Tensor& x, std::span<const T> host) {
+  DeviceArray<T> array(x, host.size());
+  send(array.data(), host.data(), host.size_bytes(), stream_of(x));
+  return array;
+}
+
+}  // namespace epipe::codec

@@ -1,0 +1,38 @@
+#pragma once
+
+#include <torch/types.h>
+
+#include <memory>
+#include <optional>
+
+#include "epipe/codec/codec.h"
+
+// The side of a codec that works where the tensor lies: on a CUDA device. Its payloads are those of the codec, bit for bit.
+namespace epipe::codec {
+
+// `bytes` is a uint8 tensor on the device, aligned to 16 bytes and at least 16 bytes longer than the payload.
+struct DevicePayload {
+  torch::Tensor bytes;
+  std::size_t size = 0;
+};
+
+// Work is queued on the current stream of x's device, and waited for on that stream alone.
+class Twin {
+ public:
+  virtual ~Twin() = default;
+  // x is contiguous float32 on a device, not empty. nullopt when the codec itself would give an error.
+  virtual std::optional<DevicePayload> encode(const torch::Tensor& x, const EncodeContext& at) = 0;
+  // Fills x, contiguous float32 on the payload's device, not empty; its length was checked. False when the payload is none of this codec.
+  // `host` is the same payload where the caller has it in host memory, else empty.
+  virtual bool decode_into(torch::Tensor& x, const DevicePayload& in, ByteView host) const = 0;
+  virtual State state() const { return {}; }
+  virtual void set_state(const State&) {}
+};
+
+// Makes a codec take tensors on any device: through its twin where it has one, else by way of the host.
+std::unique_ptr<Codec> on_any_device(std::unique_ptr<Codec> codec);
+
+// A buffer of uninitialised bytes on x's device, with the room a DevicePayload needs.
+DevicePayload new_payload(const torch::Tensor& x, std::size_t size);
+
+}  // namespace epipe::codec

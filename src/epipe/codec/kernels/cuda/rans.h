@@ -1,0 +1,52 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "epipe/codec/kernels/cuda/layout.h"
+#include "epipe/codec/kernels/rans.h"
+
+// rANS on the device: a warp per chunk, a lane per state.
+namespace epipe::kernels::cuda {
+
+// What both directions know.
+struct Coding {
+  const std::uint16_t* slot_of_plane;  // of blocks
+  const std::uint8_t* table_of;        // by slot
+  const std::uint32_t* tables;         // EncodeTables or DecodeTables
+  unsigned lanes;
+};
+
+// Bytes that encode_chunks() needs for the words of one chunk.
+constexpr std::uint64_t words_room(std::uint64_t chunk_symbols) { return (2 * chunk_symbols + 64 + 15) / 16 * 16; }
+
+// states[c * kMaxStates + lane], and word_counts[c] words at the end of chunk c's share of `room`.
+void encode_chunks(const std::uint8_t* tokens, const std::uint8_t* levels, const Layout& layout, const Coding& coding, std::byte* room,
+                   std::uint32_t* states, std::uint32_t* word_counts, Stream stream);
+
+// Chunk c as it travels, states and words, from byte offsets[c] of `out` on. Offsets are even.
+void gather_words(const std::byte* room, const std::uint32_t* states, const std::uint32_t* word_counts, const Layout& layout,
+                  unsigned lanes, const std::uint64_t* offsets, std::byte* out, Stream stream);
+// sizes[c] bytes from word first_word[c] of `words` on, to byte offsets[c] of `out`.
+void gather_raw(const std::uint32_t* words, const std::uint64_t* first_word, const std::uint32_t* sizes, const std::uint64_t* offsets,
+                std::size_t chunks, std::byte* out, Stream stream);
+
+// Where a chunk lies in a payload.
+struct CodedChunk {
+  std::uint64_t words, raw;  // bytes from the payload's start; words are at an even one
+  std::uint32_t word_bytes, raw_bytes;
+};
+
+// The floats that tokens stand for.
+struct Values {
+  const float* by_token;      // [table][kTokenRoom], for tokens that are no escapes
+  const std::int8_t* shifts;  // two by table
+  float step;
+};
+
+// All symbols, and *unsound = 1 when a chunk does not hold them; it is not cleared. `magnitudes` has a byte per symbol, `means` chunks *
+// row places where the context is running, else it is null.
+void decode_chunks(const std::byte* payload, const CodedChunk* chunks, const Layout& layout, const Coding& coding, const Values& values,
+                   std::uint8_t* magnitudes, std::uint16_t* means, float* y, std::uint32_t* unsound, Stream stream);
+
+}  // namespace epipe::kernels::cuda

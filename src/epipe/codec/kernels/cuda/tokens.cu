@@ -1,0 +1,276 @@
+#include "epipe/codec/kernels/cuda/tokens.h"
+
+#include "epipe/codec/kernels/cuda/tokens.cuh"
+
+namespace epipe::kernels::cuda {
+namespace {
+
+constexpr unsigned kThreads = 256;
+constexpr std::size_t kLanesOfSums = 16;
+
+__device__ std::size_t thread_index() { return static_cast<std::size_t>(blockIdx.x) * blockDim.x + threadIdx.x; }
+__device__ std::size_t thread_stride() { return static_cast<std::size_t>(gridDim.x) * blockDim.x; }
+
+// 16 threads per block of values: thread j sums every sixteenth; what is left over at the end of the tensor goes to the first.
+__global__ void sum_kernel(const float* __restrict__ x, std::size_t n, BlockSums* sums, std::size_t blocks) {
+  const std::size_t block = thread_index() / kLanesOfSums;
+  const unsigned j = threadIdx.x % kLanesOfSums;
+  const unsigned group = 0xffffU << (threadIdx.x % kWarp / kLanesOfSums * kLanesOfSums);
+  if (block >= blocks) return;
+  const std::size_t begin = block * kSumBlock;
+  const std::size_t length = min(kSumBlock, n - begin);
+  const std::size_t even = length / kLanesOfSums * kLanesOfSums;
+  double sum = 0;
+  std::uint32_t nonzero = 0;
+  for (std::size_t i = j; i < even; i += kLanesOfSums) {
+    const float v = x[begin + i];
+    sum += static_cast<double>(v) * v;
+    nonzero += v != 0 ? 1U : 0U;
+  }
+  for (std::size_t i = even; j == 0 && i < length; ++i) {
+    const float v = x[begin + i];
+    sum += static_cast<double>(v) * v;
+    nonzero += v != 0 ? 1U : 0U;
+  }
+  nonzero = __reduce_add_sync(group, nonzero);
+  double energy = 0;
+  for (unsigned k = 0; k < kLanesOfSums; ++k) energy += __shfl_sync(group, sum, static_cast<int>(k), kLanesOfSums);
+  if (j == 0) sums[block] = {energy, nonzero};
+}
+
+__global__ void quantize_kernel(const float* __restrict__ y, std::size_t n, DeadZone zone, std::uint8_t* __restrict__ tokens) {
+  const auto token = [&](float v) { return device_token_of(device_level_of(v, zone), v < 0); };
+  for (std::size_t i = thread_index(); i < n / 4; i += thread_stride()) {
+    const float4 v = reinterpret_cast<const float4*>(y)[i];
+    reinterpret_cast<uchar4*>(tokens)[i] = make_uchar4(token(v.x), token(v.y), token(v.z), token(v.w));
+  }
+  if (thread_index() < n % 4) tokens[n / 4 * 4 + thread_index()] = token(y[n / 4 * 4 + thread_index()]);
+}
+
+// Counts of one band in shared memory. Of the lanes of a warp, those that agree with the first count together, because most symbols are
+// alike.
+struct BandCounts {
+  std::uint32_t* bins;  // [levels][kTokenRoom]
+
+  __device__ void clear(unsigned levels) const {
+    for (unsigned i = threadIdx.x; i < levels * kTokenRoom; i += blockDim.x) bins[i] = 0;
+    __syncthreads();
+  }
+  __device__ void add(bool active, unsigned level, unsigned token) const {
+    const unsigned bin = level * kTokenRoom + token;
+    const unsigned lanes = __ballot_sync(kAllLanes, active);
+    if (lanes == 0) return;
+    const int leader = __ffs(static_cast<int>(lanes)) - 1;
+    const unsigned leaders_bin = __shfl_sync(kAllLanes, bin, leader);
+    const bool agrees = active && bin == leaders_bin;
+    const unsigned together = __ballot_sync(kAllLanes, agrees);
+    if (static_cast<int>(threadIdx.x % kWarp) == leader) {
+      atomicAdd(bins + bin, static_cast<std::uint32_t>(__popc(together)));
+    } else if (active && !agrees) {
+      atomicAdd(bins + bin, 1U);
+    }
+  }
+  __device__ void flush(unsigned levels, std::uint32_t* counts) const {
+    __syncthreads();
+    for (unsigned i = threadIdx.x; i < levels * kTokenRoom; i += blockDim.x) {
+      if (bins[i] != 0) atomicAdd(counts + i, bins[i]);
+    }
+  }
+};
+
+constexpr unsigned kMostLevels = 16;
+
+// Block (p, group): plane p of a group of chunks. Planes of one group run side by side, so that parents come from the cache.
+__global__ void __launch_bounds__(kThreads)
+    parents_kernel(const std::uint8_t* __restrict__ tokens, Layout layout, const std::uint16_t* __restrict__ slot_of_plane, unsigned group,
+                   std::uint8_t* __restrict__ levels, std::uint32_t* counts) {
+  __shared__ std::uint32_t bins[8 * kTokenRoom];
+  const BandCounts band{bins};
+  band.clear(layout.levels);
+  const unsigned p = blockIdx.x;
+  const std::uint64_t first = static_cast<std::uint64_t>(blockIdx.y) * group;
+  for (std::uint64_t c = first; c < first + group && c < layout.chunks; ++c) {
+    const DeviceChunk chunk(layout, c);
+    const std::uint8_t* const own = tokens + chunk.begin;
+    for (std::uint64_t base = 0; base < chunk.units; base += blockDim.x) {
+      const std::uint64_t i = base + threadIdx.x;
+      const bool active = i < chunk.units;
+      unsigned level = 0;
+      unsigned token = 0;
+      if (active) {
+        level = parent_level(layout, p, [&](unsigned k) -> unsigned { return magnitude_of(own[k * chunk.units + i]); });
+        token = own[p * chunk.units + i];
+        levels[chunk.begin + p * chunk.units + i] = static_cast<std::uint8_t>(level);
+      }
+      band.add(active, level, token);
+    }
+  }
+  band.flush(layout.levels, counts + slot_of_plane[p] * kTokenRoom);
+}
+
+// One block per chunk, one thread per column.
+__global__ void __launch_bounds__(kThreads)
+    running_kernel(const std::uint8_t* __restrict__ tokens, Layout layout, std::uint8_t* __restrict__ levels, std::uint32_t* counts) {
+  __shared__ std::uint32_t bins[kMostLevels * kTokenRoom];
+  const BandCounts band{bins};
+  band.clear(layout.levels);
+  const DeviceChunk chunk(layout, blockIdx.x);
+  const std::uint64_t rows = chunk.planes(layout);
+  for (std::uint64_t base = 0; base < layout.row; base += blockDim.x) {
+    const std::uint64_t column = base + threadIdx.x;
+    unsigned mean = 0;
+    unsigned before = 0;
+    for (std::uint64_t r = 0; r < rows; ++r) {
+      const std::uint64_t i = r * layout.row + column;
+      const bool active = column < layout.row && i < chunk.units;
+      const unsigned token = active ? tokens[chunk.begin + i] : 0;
+      unsigned level = 0;
+      if (r == 1) mean = 128 * before;
+      if (r > 0) {
+        mean = next_mean(mean, before);
+        level = running_level(mean);
+      }
+      before = magnitude_of(static_cast<std::uint8_t>(token));
+      if (active) levels[chunk.begin + i] = static_cast<std::uint8_t>(level);
+      band.add(active, level, token);
+    }
+  }
+  band.flush(layout.levels, counts);
+}
+
+// Rows without memory: every symbol by itself.
+__global__ void __launch_bounds__(kThreads)
+    neighbours_kernel(const std::uint8_t* __restrict__ tokens, Layout layout, std::uint8_t* __restrict__ levels, std::uint32_t* counts) {
+  __shared__ std::uint32_t bins[kMostLevels * kTokenRoom];
+  const BandCounts band{bins};
+  band.clear(layout.levels);
+  const std::uint64_t rounds = (layout.units + thread_stride() - 1) / thread_stride();
+  for (std::uint64_t round = 0; round < rounds; ++round) {
+    const std::uint64_t at = round * thread_stride() + thread_index();
+    const bool active = at < layout.units;
+    unsigned level = 0;
+    unsigned token = 0;
+    if (active) {
+      token = tokens[at];
+      const DeviceChunk chunk(layout, at / layout.chunk_units);
+      const std::uint64_t i = at - chunk.begin;
+      const std::uint64_t r = i / layout.row;
+      const std::uint64_t column = i % layout.row;
+      if (layout.context == Context::kNeighbours && r > 0) {
+        const std::uint8_t* const before = tokens + at - layout.row;
+        unsigned sum = 2U * magnitude_of(before[0]);
+        if (column > 0) sum += magnitude_of(before[-1]);
+        if (column + 1 < chunk.plane_length(layout, r)) sum += magnitude_of(before[1]);
+        level = neighbour_level(sum);
+      }
+      levels[at] = static_cast<std::uint8_t>(level);
+    }
+    band.add(active, level, token);
+  }
+  band.flush(layout.levels, counts);
+}
+
+__global__ void __launch_bounds__(kThreads) raw_bits_kernel(const std::uint8_t* __restrict__ tokens, Layout layout, std::uint32_t* bits) {
+  __shared__ std::uint32_t room[kWarp + 1];
+  const DeviceChunk chunk(layout, blockIdx.x);
+  std::uint32_t own = 0;
+  for (std::uint64_t i = threadIdx.x; i < chunk.symbols(layout); i += blockDim.x) {
+    const std::uint8_t token = tokens[chunk.begin + i];
+    if (token >= kFirstEscape) own += raw_bits(token);
+  }
+  std::uint32_t total;
+  block_sum_before(own, room, &total);
+  if (threadIdx.x == 0) bits[blockIdx.x] = total;
+}
+
+// One warp per chunk.
+__global__ void __launch_bounds__(kWarp)
+    write_raw_kernel(const float* __restrict__ y, const std::uint8_t* __restrict__ tokens, Layout layout, DeadZone zone,
+                     const std::uint32_t* __restrict__ bits, const std::uint64_t* __restrict__ first_word, std::uint32_t* words) {
+  if (bits[blockIdx.x] == 0) return;
+  const DeviceChunk chunk(layout, blockIdx.x);
+  std::uint32_t* const out = words + first_word[blockIdx.x];
+  std::uint32_t cursor = 0;
+  for (std::uint64_t base = 0; base < chunk.symbols(layout); base += kWarp) {
+    const std::uint64_t i = base + threadIdx.x;
+    const std::uint8_t token = i < chunk.symbols(layout) ? tokens[chunk.begin + i] : 0;
+    const bool escapes = token >= kFirstEscape;
+    if (__ballot_sync(kAllLanes, escapes) == 0) continue;
+    const std::uint32_t width = escapes ? raw_bits(token) : 0;
+    std::uint32_t total;
+    const std::uint32_t at = cursor + warp_sum_before(width, &total);
+    if (escapes) {
+      const auto level = static_cast<std::uint32_t>(device_level_of(y[chunk.begin + i], zone)) & ((1U << width) - 1);
+      const std::uint64_t field = static_cast<std::uint64_t>(level) << (at % 32);
+      atomicOr(out + at / 32, static_cast<std::uint32_t>(field));
+      if (field >> 32 != 0) atomicOr(out + at / 32 + 1, static_cast<std::uint32_t>(field >> 32));
+    }
+    cursor += total;
+  }
+}
+
+__global__ void __launch_bounds__(kThreads)
+    errors_kernel(const float* __restrict__ y, const std::uint8_t* __restrict__ levels, Layout layout,
+                  const std::uint16_t* __restrict__ slot_of_plane, DeadZone zone, ValueTables tables, double* errors) {
+  __shared__ double room[kWarp + 1];
+  const DeviceChunk chunk(layout, blockIdx.x);
+  double sum = 0;
+  for (std::uint64_t i = threadIdx.x; i < chunk.symbols(layout); i += blockDim.x) {
+    const float v = y[chunk.begin + i];
+    const std::int32_t level = device_level_of(v, zone);
+    const unsigned slot = (layout.blocks ? slot_of_plane[i / chunk.units] : 0U) + levels[chunk.begin + i];
+    const std::int8_t* const shifts = tables.shifts + 2 * tables.table_of[slot];
+    const double difference = level == 0 ? v : __fsub_rn(v, device_level_value(level, v < 0, shifts, tables.step));
+    sum += difference * difference;
+  }
+  double total;
+  block_sum_before(sum, room, &total);
+  if (threadIdx.x == 0) errors[blockIdx.x] = total;
+}
+
+}  // namespace
+
+void sum_blocks(const float* x, std::size_t n, BlockSums* sums, Stream stream) {
+  const std::size_t blocks = (n + kSumBlock - 1) / kSumBlock;
+  sum_kernel<<<static_cast<unsigned>((blocks * kLanesOfSums + 127) / 128), 128, 0, stream>>>(x, n, sums, blocks);
+  check_launch("sum_blocks");
+}
+
+void quantize(const float* y, std::size_t n, const DeadZone& zone, std::uint8_t* tokens, Stream stream) {
+  quantize_kernel<<<grid_for(n, 16 * kThreads), kThreads, 0, stream>>>(y, n, zone, tokens);
+  check_launch("quantize");
+}
+
+void find_levels(const std::uint8_t* tokens, const Layout& layout, const std::uint16_t* slot_of_plane, std::uint8_t* levels,
+                 std::uint32_t* counts, Stream stream) {
+  if (layout.blocks) {
+    const auto group = static_cast<unsigned>(std::max<std::uint64_t>(1, layout.chunks / 64));
+    const auto groups = static_cast<unsigned>((layout.chunks + group - 1) / group);
+    parents_kernel<<<dim3(layout.symbols, groups), kThreads, 0, stream>>>(tokens, layout, slot_of_plane, group, levels, counts);
+  } else if (layout.context == Context::kRunning) {
+    const auto threads = static_cast<unsigned>(std::min<std::uint64_t>(kThreads, (layout.row + kWarp - 1) / kWarp * kWarp));
+    running_kernel<<<static_cast<unsigned>(layout.chunks), threads, 0, stream>>>(tokens, layout, levels, counts);
+  } else {
+    neighbours_kernel<<<grid_for(layout.units, 16 * kThreads), kThreads, 0, stream>>>(tokens, layout, levels, counts);
+  }
+  check_launch("find_levels");
+}
+
+void count_raw_bits(const std::uint8_t* tokens, const Layout& layout, std::uint32_t* bits, Stream stream) {
+  raw_bits_kernel<<<static_cast<unsigned>(layout.chunks), kThreads, 0, stream>>>(tokens, layout, bits);
+  check_launch("count_raw_bits");
+}
+
+void write_raw_bits(const float* y, const std::uint8_t* tokens, const Layout& layout, const DeadZone& zone, const std::uint32_t* bits,
+                    const std::uint64_t* first_word, std::uint32_t* words, Stream stream) {
+  write_raw_kernel<<<static_cast<unsigned>(layout.chunks), kWarp, 0, stream>>>(y, tokens, layout, zone, bits, first_word, words);
+  check_launch("write_raw_bits");
+}
+
+void sum_errors(const float* y, const std::uint8_t* levels, const Layout& layout, const std::uint16_t* slot_of_plane, const DeadZone& zone,
+                const ValueTables& tables, double* errors, Stream stream) {
+  errors_kernel<<<static_cast<unsigned>(layout.chunks), kThreads, 0, stream>>>(y, levels, layout, slot_of_plane, zone, tables, errors);
+  check_launch("sum_errors");
+}
+
+}  // namespace epipe::kernels::cuda

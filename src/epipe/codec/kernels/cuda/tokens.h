@@ -1,0 +1,43 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "epipe/codec/kernels/cuda/layout.h"
+#include "epipe/codec/kernels/tokens.h"
+
+// Symbols to tokens, context levels, counts and raw bits. Arrays of symbols hold the whole tensor, chunk after chunk.
+namespace epipe::kernels::cuda {
+
+// Sums of squares, one per 2^14 values, and how many values are not zero, in the order of additions that the host uses.
+struct BlockSums {
+  double energy;
+  std::uint64_t nonzero;
+};
+inline constexpr std::size_t kSumBlock = 1U << 14U;
+void sum_blocks(const float* x, std::size_t n, BlockSums* sums, Stream stream);
+
+void quantize(const float* y, std::size_t n, const DeadZone& zone, std::uint8_t* tokens, Stream stream);
+
+// Context levels of all symbols, and counts[slot][token], which were zero. slot_of_plane has one entry per plane of blocks.
+void find_levels(const std::uint8_t* tokens, const Layout& layout, const std::uint16_t* slot_of_plane, std::uint8_t* levels,
+                 std::uint32_t* counts, Stream stream);
+
+// Raw bits that each chunk's escapes take.
+void count_raw_bits(const std::uint8_t* tokens, const Layout& layout, std::uint32_t* bits, Stream stream);
+// Those bits, chunk c from word first_word[c] on, into words that were zero.
+void write_raw_bits(const float* y, const std::uint8_t* tokens, const Layout& layout, const DeadZone& zone, const std::uint32_t* bits,
+                    const std::uint64_t* first_word, std::uint32_t* words, Stream stream);
+
+// How tables turn levels into values.
+struct ValueTables {
+  const std::uint8_t* table_of;  // by slot
+  const std::int8_t* shifts;     // two by table, in 1/256 step
+  float step;
+};
+
+// errors[c] = the sum of (y - y')^2 over chunk c, in an order of its own.
+void sum_errors(const float* y, const std::uint8_t* levels, const Layout& layout, const std::uint16_t* slot_of_plane, const DeadZone& zone,
+                const ValueTables& tables, double* errors, Stream stream);
+
+}  // namespace epipe::kernels::cuda

@@ -1,0 +1,161 @@
+// Codecs on a CUDA device against the same codecs on the host: the payloads are equal, and so are the tensors that come out of them.
+#include <gtest/gtest.h>
+#include <torch/torch.h>
+
+#include <random>
+
+#include "epipe/codec/codec.h"
+#include "epipe/codec/cuda/twin.h"
+#include "support/codecs.h"
+#include "support/cuda.h"
+
+namespace epipe::testing {
+namespace {
+
+struct Case {
+  std::string name;
+  torch::Tensor x;
+};
+
+// Shapes of blocks that fit and do not fit, rows long and short, single values; values spread, tied, sparse, huge and tiny.
+std::vector<Case> cases() {
+  torch::manual_seed(7);
+  const auto sparse = torch::randn({6, 8, 28, 28}) * (torch::rand({6, 8, 28, 28}) < 0.02);
+  auto outlier = torch::zeros({3, 50, 17});
+  outlier[1][20][3] = 1e6F;
+  return {{"maps", torch::avg_pool2d(torch::randn({4, 16, 59, 59}), 4, 1).relu()},
+          {"gaussian", torch::randn({3, 7, 33, 21})},
+          {"small maps", torch::randn({5, 24, 7, 7})},
+          {"heavy tails", torch::randn({2, 12, 30, 30}) / (torch::rand({2, 12, 30, 30}) + 1e-3)},
+          {"text", torch::randn({4, 40, 96})},
+          {"matrix", torch::randn({129, 65})},
+          {"vector", torch::randn({100003})},
+          {"sparse", sparse},
+          {"one huge value", outlier},
+          {"all equal", torch::full({2, 3, 16, 16}, -2.5F)},
+          {"zeros", torch::zeros({2, 3, 16, 16})},
+          {"both zeros", torch::tensor({0.0F, -0.0F, 1.0F, -0.0F, 0.0F, -1.0F, 0.0F, -0.0F})},
+          {"one value", torch::tensor({3.25F})},
+          {"three values", torch::tensor({3.25F, -1.0F, 0.5F})},
+          {"tiny", torch::randn({2, 4, 20, 20}) * 1e-30},
+          {"huge", torch::randn({2, 4, 20, 20}) * 1e30},
+          {"integers", torch::randint(-3, 4, {4, 8, 24, 24}).to(torch::kFloat32)}};
+}
+
+class OnDevice : public ::testing::TestWithParam<std::string> {};
+
+// A fixed error is met by sums in an order of their own, so the step may differ in its last bits; low-rank parts go through the host.
+bool same_bytes_expected(const std::string& spec) { return spec.find('@') == std::string::npos; }
+
+TEST_P(OnDevice, PayloadsAreThoseOfTheHost) {
+  EPIPE_NEEDS_CUDA();
+  for (const auto& [name, x] : cases()) {
+    SCOPED_TRACE(name);
+    const auto host = codec_of(GetParam());
+    const auto device = codec_of(GetParam());
+    for (int call = 0; call < 3; ++call) {  // the second and third with the state the first left behind
+      Bytes expected;
+      Bytes got;
+      const auto value = x * static_cast<float>(1 + call);
+      const auto on_host = host->encode(value, {}, expected);
+      const auto on_device = device->encode(value.cuda(), {}, got);
+      ASSERT_EQ(bool(on_host), bool(on_device)) << (on_host ? "" : on_host.error().text()) << (on_device ? "" : on_device.error().text());
+      if (!on_host) {
+        EXPECT_EQ(on_host.error().text(), on_device.error().text());
+        break;
+      }
+      if (same_bytes_expected(GetParam())) {
+        ASSERT_EQ(expected.size(), got.size()) << "call " << call;
+        ASSERT_TRUE(expected == got) << "call " << call;
+      }
+      const auto reference = decoded(*host, got, x.sizes());
+      auto y = torch::full(x.sizes(), 12345.0F, torch::kCUDA);
+      const auto result = device->decode_into(y, got);
+      ASSERT_TRUE(result) << result.error().text();
+      ASSERT_TRUE(torch::equal(y.cpu(), reference)) << "call " << call << ", largest difference " << (y.cpu() - reference).abs().max();
+    }
+  }
+}
+
+TEST_P(OnDevice, BadPayloadsFailAsOnTheHost) {
+  EPIPE_NEEDS_CUDA();
+  std::mt19937 random(3);
+  const auto x = torch::randn({2, 6, 20, 20});
+  const auto codec = codec_of(GetParam());
+  const Bytes good = payload_of(*codec, x);
+  for (int round = 0; round < 60; ++round) {
+    Bytes bad = good;
+    const int changes = 1 + static_cast<int>(random() % 3);
+    for (int i = 0; i < changes; ++i)
+      bad[random() % std::min<std::size_t>(bad.size(), round % 2 == 0 ? 64 : bad.size())] = std::byte(random() & 0xff);
+    if (round % 7 == 0) bad.resize(bad.size() - random() % 9);
+    auto on_host = torch::empty(x.sizes());
+    auto on_device = torch::empty(x.sizes(), torch::kCUDA);
+    const auto expected = codec->decode_into(on_host, bad);
+    const auto got = codec->decode_into(on_device, bad);
+    ASSERT_EQ(bool(expected), bool(got)) << (expected ? "host decodes; device: " + got.error().text() : expected.error().text());
+    if (expected) {
+      ASSERT_TRUE(torch::equal(on_device.cpu(), on_host)) << "round " << round;
+    } else {
+      EXPECT_EQ(expected.error().text(), got.error().text());
+    }
+  }
+}
+
+TEST_P(OnDevice, NanAndInfinityAreTheSameError) {
+  EPIPE_NEEDS_CUDA();
+  for (const float wrong : {NAN, INFINITY, -INFINITY}) {
+    auto x = torch::randn({3, 5, 11, 11});
+    x[1][2][3][4] = wrong;
+    Bytes out;
+    const auto expected = codec_of(GetParam())->encode(x, {}, out);
+    const auto got = codec_of(GetParam())->encode(x.cuda(), {}, out);
+    ASSERT_FALSE(got);
+    EXPECT_EQ(expected.error().text(), got.error().text());
+    EXPECT_TRUE(out.empty());
+  }
+}
+
+TEST_P(OnDevice, ViewsWithStridesAndOffsetsAreTaken) {
+  EPIPE_NEEDS_CUDA();
+  const auto base = torch::randn({5, 9, 18, 22});
+  for (const auto& x : {base.permute({0, 2, 3, 1}), base.narrow(0, 1, 3), base.flatten().narrow(0, 1, 3001)}) {
+    const auto codec = codec_of(GetParam());
+    const auto on_device = base.cuda();
+    const auto y = x.dim() == 1     ? on_device.flatten().narrow(0, 1, 3001)
+                   : x.size(0) == 3 ? on_device.narrow(0, 1, 3)
+                                    : on_device.permute({0, 2, 3, 1});
+    const Bytes expected = payload_of(*codec_of(GetParam()), x);
+    const Bytes got = payload_of(*codec, y);
+    if (same_bytes_expected(GetParam())) {
+      ASSERT_TRUE(expected == got);
+    }
+  }
+}
+
+std::string test_name(const ::testing::TestParamInfo<std::string>& info) {
+  std::string name = info.param;
+  for (char& c : name) c = std::isalnum(static_cast<unsigned char>(c)) != 0 ? c : '_';
+  return name;
+}
+
+INSTANTIATE_TEST_SUITE_P(Codecs, OnDevice, ::testing::ValuesIn(every_spec()), test_name);
+
+// The rates hold for large tensors, too large for the tests above: many chunks, several tiles, all lanes.
+TEST(OnDeviceLarge, PayloadsAreThoseOfTheHost) {
+  EPIPE_NEEDS_CUDA();
+  torch::manual_seed(11);
+  const auto x = torch::avg_pool2d(torch::randn({8, 32, 115, 115}), 4, 1).relu() * 3;
+  for (const std::string spec : {"uniform:8", "sort:6+2", "sort:12+4", "fast:6+2", "kmeans:4", "topk:0.01", "ec:2", "dct:1", "dct:0.25"}) {
+    SCOPED_TRACE(spec);
+    const Bytes expected = payload_of(*codec_of(spec), x);
+    const auto codec = codec_of(spec);
+    ASSERT_TRUE(expected == payload_of(*codec, x.cuda()));
+    auto y = torch::empty(x.sizes(), torch::kCUDA);
+    ASSERT_TRUE(codec->decode_into(y, expected));
+    ASSERT_TRUE(torch::equal(y.cpu(), decoded(*codec, expected, x.sizes())));
+  }
+}
+
+}  // namespace
+}  // namespace epipe::testing
