@@ -76,7 +76,9 @@ void add_codec_command(CLI::App& app) {
     return command;
   };
   const char* const spec_help =
-      "none fp16 bf16 uniform:B sort:Q+S fast:Q+S kmeans:B, or topk:R lowrank:K power:K, alone or followed by >CODEC";
+      "none fp16 bf16 uniform:B sort:Q+S fast:Q+S kmeans:B ec:N dct:N auto:N ec@E dct@E auto@E, or topk:R lowrank:K power:K, alone or "
+      "followed "
+      "by >CODEC";
 
   auto* encode = add("encode", "Write the frame that would cross a cut", run_encode);
   encode->add_option("--codec", flags->codec, spec_help)->required();

@@ -204,7 +204,7 @@ class Entropy final : public Codec {
     double least = std::numeric_limits<double>::infinity();
     for (const Form& form : all) {
       if (all.size() == 1) break;
-      const Sample sample(Planes(tensor, form, chunk_log2()), x, *options_.kernels, kChoiceSymbols);
+      const Sample sample(Planes(tensor, form, chunk_log2()), x, *options_.kernels, options_.pool, kChoiceSymbols);
       const float step = find_step(sample, goal(tensor, scale), range_for(form, scale, 0));
       // At the floor of the step the rate decides.
       const double cost =
@@ -228,15 +228,14 @@ class Entropy final : public Codec {
     levels_.resize(planes.symbols());
     Tokens result;
     result.chunks.resize(planes.chunks());
-    std::vector<CountedTokens> counts(options_.pool == nullptr ? 1 : static_cast<std::size_t>(options_.pool->threads()),
-                                      CountedTokens(planes.slots()));
-    for_chunks(planes, options_.pool, [&](std::size_t part, std::size_t c, const Chunk& chunk, ChunkScratch& scratch) {
+    std::vector<CountedTokens> counts(threads_of(options_.pool), CountedTokens(planes.slots()));
+    for_chunks(planes, options_.pool, [&](std::size_t thread, std::size_t c, const Chunk& chunk, ChunkScratch& scratch) {
       const auto y = planes.load(chunk, x, *options_.kernels, scratch.planes);
       const std::size_t at = chunk.first * planes.unit_symbols();
-      tokenize(planes, chunk, y, zone, *options_.kernels, tokens_at(tokens_, at), tokens_at(levels_, at), scratch.tokens, counts[part],
+      tokenize(planes, chunk, y, zone, *options_.kernels, tokens_at(tokens_, at), tokens_at(levels_, at), scratch.tokens, counts[thread],
                &result.chunks[c].raw);
     });
-    for (std::size_t part = 1; part < counts.size(); ++part) counts[0].add(counts[part]);
+    for (std::size_t thread = 1; thread < counts.size(); ++thread) counts[0].add(counts[thread]);
     result.counts = counts[0].total();
     return result;
   }
@@ -262,7 +261,7 @@ class Entropy final : public Codec {
     }
     ++memory.calls;
     const Planes planes(tensor, memory.form, chunk_log2());
-    Sample sample(planes, x, *options_.kernels);
+    Sample sample(planes, x, *options_.kernels, options_.pool);
     const StepRange range = range_for(memory.form, scale, std::ldexp(memory.step, -exponent));
     const double wanted = goal(tensor, scale);
     CodedHead head{memory.form, chunk_log2(), lanes_for(planes.chunk(0).symbols), range.guess, exponent};

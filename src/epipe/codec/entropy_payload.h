@@ -4,8 +4,8 @@
 
 #include "epipe/base/bytes.h"
 #include "epipe/base/result.h"
-#include "epipe/base/thread_pool.h"
 #include "epipe/codec/planes.h"
+#include "epipe/codec/share.h"
 #include "epipe/codec/token_stream.h"
 #include "epipe/codec/token_tables.h"
 
@@ -52,13 +52,13 @@ struct ChunkScratch {
   std::vector<float> y;
 };
 
-// Calls each(part, index, chunk, scratch) for every chunk; `part` is the number of the thread's share.
+// Calls each(thread, index, chunk, scratch) for every chunk; a thread takes the next chunk when it is done with one.
 template <typename Each>
 void for_chunks(const Planes& planes, ThreadPool* pool, Each&& each) {
-  const std::size_t align = planes.chunk_units() * planes.unit_symbols();
-  for_parts(pool, planes.symbols(), align, [&](std::size_t part, std::size_t begin, std::size_t end) {
+  const std::size_t count = planes.chunks();
+  share_items(pool, planes.symbols(), count, [&](std::size_t thread, const auto& next) {
     ChunkScratch scratch;
-    for (std::size_t c = begin / align; c * align < end; ++c) each(part, c, planes.chunk(c), scratch);
+    for (std::size_t c = next(); c < count; c = next()) each(thread, c, planes.chunk(c), scratch);
   });
 }
 

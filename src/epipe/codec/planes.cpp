@@ -1,9 +1,11 @@
 #include "epipe/codec/planes.h"
 
 #include <algorithm>
+#include <array>
 
 #include "epipe/codec/kernels/contexts.h"
 #include "epipe/codec/kernels/transform.h"
+#include "epipe/codec/kernels/transpose.h"
 
 namespace epipe::codec {
 namespace {
@@ -101,7 +103,7 @@ std::span<const float> Planes::load(const Chunk& chunk, std::span<const float> x
   last.resize(unit_symbols() * kBatch);
   for (std::size_t b = 0; b < chunk.units; b += kBatch) {
     const std::size_t count = std::min(kBatch, chunk.units - b);
-    for (std::size_t lane = 0; lane < count; ++lane) gather(chunk.first + b + lane, lane, x, batch.data());
+    gather(chunk.first + b, count, x, batch.data());
     if (form_.transform && count == kBatch) {
       kernels.transform_blocks(transform, batch.data(), kBatch, room.data() + b, chunk.units);
       continue;
@@ -129,32 +131,60 @@ void Planes::store(const Chunk& chunk, std::span<const float> y, const kernels::
     } else {
       for (std::size_t k = 0; k < unit_symbols(); ++k) std::copy_n(y.data() + k * chunk.units + b, kBatch, batch.data() + k * kBatch);
     }
-    for (std::size_t lane = 0; lane < std::min(kBatch, chunk.units - b); ++lane) scatter(chunk.first + b + lane, lane, batch.data(), x);
+    scatter(chunk.first + b, std::min(kBatch, chunk.units - b), batch.data(), x);
   }
 }
 
-// A block that reaches beyond the map repeats the map's last row and column.
-void Planes::gather(std::size_t block, std::size_t lane, std::span<const float> x, float* batch) const {
-  const std::size_t column = block % grid_width_ * width_;
+Planes::Place Planes::place(std::size_t block) const {
+  const std::size_t left = block % grid_width_ * width_;
   const std::size_t top = block / grid_width_ % grid_height_ * height_;
-  const float* const map = x.data() + block / (grid_width_ * grid_height_) * map_height_ * map_width_;
-  const std::size_t inside = std::min(width_, map_width_ - column);
-  float* out = batch + lane;
+  return {block / (grid_width_ * grid_height_) * map_height_ * map_width_, top, left, std::min(width_, map_width_ - left)};
+}
+
+// A full batch of columns, as those of text, that are neighbours in the tensor: a row of the batch is a stretch of the tensor.
+bool Planes::side_by_side(std::size_t first, std::size_t count) const {
+  return width_ == 1 && count == kBatch && first % grid_width_ + kBatch <= grid_width_;
+}
+
+// Blocks to lanes: batch[k][lane] is value k of block first + lane. A block that reaches beyond the map repeats its last row and column.
+void Planes::gather(std::size_t first, std::size_t count, std::span<const float> x, float* batch) const {
+  std::array<Place, kBatch> places;
+  for (std::size_t lane = 0; lane < count; ++lane) places[lane] = place(first + lane);
+  const bool columns = side_by_side(first, count);
+  const std::size_t fours = count == kBatch && map_width_ % width_ == 0 ? width_ / 4 * 4 : 0;
+  std::array<const float*, kBatch> rows;
   for (std::size_t r = 0; r < height_; ++r) {
-    const float* const from = map + std::min(top + r, map_height_ - 1) * map_width_ + column;
-    for (std::size_t c = 0; c < inside; ++c, out += kBatch) *out = from[c];
-    for (std::size_t c = inside; c < width_; ++c, out += kBatch) *out = from[inside - 1];
+    for (std::size_t lane = 0; lane < count; ++lane) {
+      const Place& p = places[lane];
+      rows[lane] = x.data() + p.map + std::min(p.top + r, map_height_ - 1) * map_width_ + p.left;
+    }
+    float* const out = batch + r * width_ * kBatch;
+    if (columns) {
+      std::copy_n(rows[0], kBatch, out);
+      continue;
+    }
+    for (std::size_t c = 0; c < fours; c += 4) {
+      for (std::size_t lane = 0; lane < kBatch; lane += 4) kernels::transpose_4x4(rows.data() + lane, c, out + c * kBatch + lane, kBatch);
+    }
+    for (std::size_t c = fours; c < width_; ++c) {
+      for (std::size_t lane = 0; lane < count; ++lane) out[c * kBatch + lane] = rows[lane][std::min(c, places[lane].width - 1)];
+    }
   }
 }
 
-void Planes::scatter(std::size_t block, std::size_t lane, const float* batch, std::span<float> x) const {
-  const std::size_t column = block % grid_width_ * width_;
-  const std::size_t top = block / grid_width_ % grid_height_ * height_;
-  float* const map = x.data() + block / (grid_width_ * grid_height_) * map_height_ * map_width_;
-  const std::size_t inside = std::min(width_, map_width_ - column);
-  for (std::size_t r = 0; r < std::min(height_, map_height_ - top); ++r) {
-    float* const to = map + (top + r) * map_width_ + column;
-    for (std::size_t c = 0; c < inside; ++c) to[c] = batch[(r * width_ + c) * kBatch + lane];
+void Planes::scatter(std::size_t first, std::size_t count, const float* batch, std::span<float> x) const {
+  const bool columns = side_by_side(first, count);
+  for (std::size_t lane = 0; lane < (columns ? 1 : count); ++lane) {
+    const Place p = place(first + lane);
+    for (std::size_t r = 0; r < std::min(height_, map_height_ - p.top); ++r) {
+      float* const to = x.data() + p.map + (p.top + r) * map_width_ + p.left;
+      const float* const from = batch + r * width_ * kBatch + lane;
+      if (columns) {
+        std::copy_n(from, kBatch, to);
+        continue;
+      }
+      for (std::size_t c = 0; c < p.width; ++c) to[c] = from[c * kBatch];
+    }
   }
 }
 

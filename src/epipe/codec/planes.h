@@ -86,8 +86,15 @@ class Planes {
 
  private:
   std::size_t band_of(std::size_t index) const;
-  void gather(std::size_t block, std::size_t lane, std::span<const float> x, float* batch) const;
-  void scatter(std::size_t block, std::size_t lane, const float* batch, std::span<float> x) const;
+  struct Place {
+    std::size_t map;  // where its first value lies in the tensor
+    std::size_t top, left;
+    std::size_t width;  // of what lies inside the map
+  };
+  Place place(std::size_t block) const;
+  bool side_by_side(std::size_t first, std::size_t count) const;
+  void gather(std::size_t first, std::size_t count, std::span<const float> x, float* batch) const;
+  void scatter(std::size_t first, std::size_t count, const float* batch, std::span<float> x) const;
 
   Form form_;
   std::size_t units_ = 0;

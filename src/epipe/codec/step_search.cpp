@@ -2,11 +2,16 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
+
+#include "epipe/codec/kernels/transform.h"
+#include "epipe/codec/share.h"
 
 namespace epipe::codec {
 namespace {
 
-constexpr std::size_t kPartSymbols = 1U << 12U;
+constexpr std::size_t kPartSymbols = 1U << 12U;  // of rows
+constexpr std::size_t kBlockParts = 4;
 constexpr int kMaxSteps = 14;
 constexpr double kCloseEnough = 0.003;
 
@@ -30,92 +35,129 @@ struct ExtraBits {
 
 kernels::DeadZone dead_zone(float step, const Rounding& rounding) { return {1.0F / step, rounding.threshold, rounding.offset}; }
 
-Sample::Sample(const Planes& planes, std::span<const float> x, const kernels::Kernels& kernels, std::size_t symbols)
-    : planes_(planes), kernels_(&kernels) {
+Sample::Sample(const Planes& planes, std::span<const float> x, const kernels::Kernels& kernels, ThreadPool* pool, std::size_t symbols)
+    : planes_(planes), kernels_(&kernels), pool_(pool), counts_(threads_of(pool), CountedTokens(planes.slots())) {
   if (planes.symbols() <= symbols) {
-    for (std::size_t c = 0; c < planes.chunks(); ++c) keep(planes, planes.chunk(c).first, planes.chunk(c).units, x);
-    return;
+    keep_all(x);
+  } else if (planes.form().edge == 0) {
+    keep_rows(x, symbols);
+  } else {
+    keep_blocks(x, symbols);
   }
-  // Rows of values as long as a context needs to settle, batches of blocks.
-  const std::size_t unit = planes.form().edge == 0 ? planes.row() : 16;
-  const std::size_t wanted = std::max<std::size_t>(1, kPartSymbols / planes.unit_symbols());
-  const std::size_t length = std::min({(wanted + unit - 1) / unit * unit, planes.units(), planes.chunk_units()});
-  const std::size_t parts = std::max<std::size_t>(1, symbols / (length * planes.unit_symbols()));
-  const std::size_t last = planes.units() - length;
-  for (std::size_t i = 0; i < parts; ++i) keep(planes, parts == 1 ? 0 : last * i / (parts - 1) / unit * unit, length, x);
-  const bool rows = planes.form().context == Context::kRunning || planes.form().context == Context::kNeighbours;
-  if (rows && length > planes.row()) settled_ = 1 - static_cast<double>(planes.row()) / static_cast<double>(length);
-  scale_ = static_cast<double>(planes.symbols()) / static_cast<double>(parts * length * planes.unit_symbols());
 }
 
-void Sample::keep(const Planes& planes, std::size_t first, std::size_t units, std::span<const float> x) {
+void Sample::keep_all(std::span<const float> x) {
   Planes::Scratch scratch;
-  Part part{planes.part(first, units), {}};
-  const auto y = planes.load(part.chunk, x, *kernels_, scratch);
-  part.y.assign(y.begin(), y.end());
-  parts_.push_back(std::move(part));
+  for (std::size_t c = 0; c < planes_.chunks(); ++c) {
+    const auto y = planes_.load(planes_.chunk(c), x, *kernels_, scratch);
+    parts_.push_back({planes_.chunk(c), {y.begin(), y.end()}});
+  }
 }
 
-template <typename Each>
-void Sample::for_chunks(float step, Each&& each) const {
-  const kernels::DeadZone zone = dead_zone(step, rounding_);
-  CountedTokens counts(planes_.slots());
-  std::vector<std::uint8_t> tokens;
-  TokenScratch scratch;
-  std::vector<std::vector<std::uint8_t>> levels(parts_.size());
-  for (std::size_t i = 0; i < parts_.size(); ++i) {
-    tokens.resize(parts_[i].chunk.symbols);
-    levels[i].resize(parts_[i].chunk.symbols);
-    tokenize(planes_, parts_[i].chunk, parts_[i].y, zone, *kernels_, tokens.data(), levels[i].data(), scratch, counts, nullptr);
+// Stretches of rows, as long as a context needs to settle.
+void Sample::keep_rows(std::span<const float> x, std::size_t symbols) {
+  const std::size_t row = planes_.row();
+  const std::size_t length = std::min({(kPartSymbols + row - 1) / row * row, planes_.units(), planes_.chunk_units()});
+  const std::size_t count = std::max<std::size_t>(1, symbols / length);
+  const std::size_t last = planes_.units() - length;
+  for (std::size_t i = 0; i < count; ++i) {
+    const std::size_t first = count == 1 ? 0 : last * i / (count - 1) / row * row;
+    parts_.push_back({planes_.part(first, length),
+                      {x.begin() + static_cast<std::ptrdiff_t>(first), x.begin() + static_cast<std::ptrdiff_t>(first + length)}});
   }
-  each(zone, counts, levels);
+  if (planes_.form().context != Context::kNone && length > row) settled_ = 1 - static_cast<double>(row) / static_cast<double>(length);
+  scale_ = static_cast<double>(planes_.symbols()) / static_cast<double>(count * length);
+}
+
+// Batches of blocks from all over the tensor. A block's contexts are within the block, so many batches make one part with long planes.
+void Sample::keep_blocks(std::span<const float> x, std::size_t symbols) {
+  const std::size_t count =
+      std::max<std::size_t>(kBlockParts, symbols / (kernels::kBatch * planes_.unit_symbols()) / kBlockParts * kBlockParts);
+  const std::size_t units = count / kBlockParts * kernels::kBatch;
+  Planes::Scratch scratch;
+  for (std::size_t p = 0; p < kBlockParts; ++p) {
+    Part part{planes_.part(0, units), std::vector<float>(units * planes_.unit_symbols())};
+    for (std::size_t b = 0; b < units; b += kernels::kBatch) {
+      const std::size_t i = p * (units / kernels::kBatch) + b / kernels::kBatch;
+      const std::size_t first = (planes_.units() - kernels::kBatch) * i / (count - 1) / kernels::kBatch * kernels::kBatch;
+      const auto y = planes_.load(planes_.part(first, kernels::kBatch), x, *kernels_, scratch);
+      for (std::size_t k = 0; k < planes_.unit_symbols(); ++k) {
+        std::copy_n(y.begin() + static_cast<std::ptrdiff_t>(k * kernels::kBatch), kernels::kBatch,
+                    part.y.begin() + static_cast<std::ptrdiff_t>(k * units + b));
+      }
+    }
+    parts_.push_back(std::move(part));
+  }
+  scale_ = static_cast<double>(planes_.symbols()) / static_cast<double>(kBlockParts * units * planes_.unit_symbols());
+}
+
+// Calls each(thread, index) for every part.
+template <typename Each>
+void Sample::for_parts(Each&& each) const {
+  share_items(pool_, parts_.size() * parts_.front().y.size(), parts_.size(), [&](std::size_t thread, const auto& next) {
+    for (std::size_t i = next(); i < parts_.size(); i = next()) each(thread, i);
+  });
+}
+
+const Sample::Trial& Sample::trial(float step) const {
+  if (last_.step == step && last_.rounding == rounding_) return last_;
+  last_.step = step;
+  last_.rounding = rounding_;
+  last_.zone = dead_zone(step, rounding_);
+  last_.levels.resize(parts_.size());
+  std::vector<TokenScratch> scratch(counts_.size());
+  std::vector<std::vector<std::uint8_t>> tokens(counts_.size());
+  for (CountedTokens& counts : counts_) counts.clear();
+  for_parts([&](std::size_t thread, std::size_t i) {
+    const Part& part = parts_[i];
+    tokens[thread].resize(part.chunk.symbols);
+    last_.levels[i].resize(part.chunk.symbols);
+    tokenize(planes_, part.chunk, part.y, last_.zone, *kernels_, tokens[thread].data(), last_.levels[i].data(), scratch[thread],
+             counts_[thread], nullptr);
+  });
+  for (std::size_t thread = 1; thread < counts_.size(); ++thread) counts_[0].add(counts_[thread]);
+  last_.counts = counts_[0].total();
+  return last_;
 }
 
 // The first row of a part has nothing before it, which is rare in the tensor and frequent in the sample: it does not count.
 double Sample::bits(float step) const {
-  double bits = 0;
-  for_chunks(step, [&](const auto&, const CountedTokens& counts, const auto&) {
-    std::vector<TokenCounts> total = counts.total();
-    if (settled_ < 1) total[0] = {};
-    bits = ideal_bits(total);
-  });
-  return bits * scale_ / settled_;
+  const std::span<const TokenCounts> counts = trial(step).counts;
+  return ideal_bits(counts.subspan(settled_ < 1 ? 1 : 0)) * scale_ / settled_;
 }
 
 void Sample::adapt(float step) {
-  for_chunks(step, [&](const auto&, const CountedTokens& counts, const auto&) {
-    ExtraBits first;
-    ExtraBits second;
-    for (const TokenCounts& slot : counts.total()) {
-      const double ones = 0.5 * (static_cast<double>(slot[1]) + slot[2]);
-      const double twos = 0.5 * (static_cast<double>(slot[3]) + slot[4]);
-      first.add(slot[0], ones);
-      second.add(ones, twos);
-    }
-    const float to_one = first.shift();
-    rounding_ = {0.5F + to_one, 0.5F - std::min(second.shift(), to_one)};
-  });
+  ExtraBits first;
+  ExtraBits second;
+  for (const TokenCounts& slot : trial(step).counts) {
+    const double ones = 0.5 * (static_cast<double>(slot[1]) + slot[2]);
+    const double twos = 0.5 * (static_cast<double>(slot[3]) + slot[4]);
+    first.add(slot[0], ones);
+    second.add(ones, twos);
+  }
+  const float to_one = first.shift();
+  rounding_ = {0.5F + to_one, 0.5F - std::min(second.shift(), to_one)};
 }
 
+// Summed up by part, then over the parts in their order.
 std::vector<Shift> Sample::shifts(float step) const {
-  std::vector<Shift> shifts(planes_.slots());
-  for_chunks(step, [&](const kernels::DeadZone& zone, const CountedTokens&, const auto& levels) {
-    for (std::size_t i = 0; i < parts_.size(); ++i) add_shifts(planes_, parts_[i].chunk, parts_[i].y, zone, levels[i].data(), shifts);
-  });
-  return shifts;
+  const Trial& now = trial(step);
+  std::vector<std::vector<Shift>> of_part(parts_.size(), std::vector<Shift>(planes_.slots()));
+  for_parts(
+      [&](std::size_t, std::size_t i) { add_shifts(planes_, parts_[i].chunk, parts_[i].y, now.zone, now.levels[i].data(), of_part[i]); });
+  for (std::size_t i = 1; i < parts_.size(); ++i) {
+    for (std::size_t s = 0; s < of_part[0].size(); ++s) of_part[0][s].add(of_part[i][s]);
+  }
+  return of_part[0];
 }
 
 double Sample::squared_error(float step) const {
-  double sum = 0;
-  for_chunks(step, [&](const kernels::DeadZone& zone, const CountedTokens& counts, const auto& levels) {
-    std::vector<Shift> shifts(planes_.slots());
-    for (std::size_t i = 0; i < parts_.size(); ++i) add_shifts(planes_, parts_[i].chunk, parts_[i].y, zone, levels[i].data(), shifts);
-    const TokenTables tables = fit_tables(counts.total(), shifts, planes_.levels());
-    for (std::size_t i = 0; i < parts_.size(); ++i) {
-      sum += codec::squared_error(planes_, parts_[i].chunk, parts_[i].y, zone, levels[i].data(), tables, step);
-    }
+  const TokenTables tables = fit_tables(trial(step).counts, shifts(step), planes_.levels());
+  std::vector<double> of_part(parts_.size());
+  for_parts([&](std::size_t, std::size_t i) {
+    of_part[i] = codec::squared_error(planes_, parts_[i].chunk, parts_[i].y, last_.zone, last_.levels[i].data(), tables, step);
   });
-  return sum * scale_;
+  return std::accumulate(of_part.begin(), of_part.end(), 0.0) * scale_;
 }
 
 // Secant steps between the ends of a shrinking bracket, on logarithms; halving when they creep.

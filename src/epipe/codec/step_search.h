@@ -4,6 +4,7 @@
 #include <span>
 #include <vector>
 
+#include "epipe/base/thread_pool.h"
 #include "epipe/codec/kernels/kernels.h"
 #include "epipe/codec/planes.h"
 #include "epipe/codec/token_stream.h"
@@ -17,6 +18,8 @@ namespace epipe::codec {
 struct Rounding {
   float threshold = 0.62F;
   float offset = 0.44F;
+
+  bool operator==(const Rounding&) const = default;
 };
 
 kernels::DeadZone dead_zone(float step, const Rounding& rounding);
@@ -24,10 +27,11 @@ kernels::DeadZone dead_zone(float step, const Rounding& rounding);
 inline constexpr std::size_t kSearchSymbols = 1U << 16U;  // to find a step
 inline constexpr std::size_t kChoiceSymbols = 1U << 19U;  // to choose between forms
 
-// Some of a tensor's symbols, spread evenly: all of them when there are few.
+// Some of a tensor's symbols, spread evenly: all of them when there are few. What it says does not depend on the number of threads.
 class Sample {
  public:
-  Sample(const Planes& planes, std::span<const float> x, const kernels::Kernels& kernels, std::size_t symbols = kSearchSymbols);
+  Sample(const Planes& planes, std::span<const float> x, const kernels::Kernels& kernels, ThreadPool* pool,
+         std::size_t symbols = kSearchSymbols);
 
   // Sets the rounding to what pays at this step: a level goes up where that takes off more error than its bits are worth.
   void adapt(float step);
@@ -41,20 +45,35 @@ class Sample {
   std::vector<Shift> shifts(float step) const;
 
  private:
-  template <typename Each>
-  void for_chunks(float step, Each&& each) const;
-  void keep(const Planes& planes, std::size_t first, std::size_t units, std::span<const float> x);
-
   struct Part {
     Chunk chunk;
     std::vector<float> y;
   };
+  // What the sample becomes with one step.
+  struct Trial {
+    float step = 0;
+    Rounding rounding;
+    kernels::DeadZone zone{};
+    std::vector<TokenCounts> counts;
+    std::vector<std::vector<std::uint8_t>> levels;  // by part
+  };
+
+  const Trial& trial(float step) const;
+  void keep_all(std::span<const float> x);
+  void keep_rows(std::span<const float> x, std::size_t symbols);
+  void keep_blocks(std::span<const float> x, std::size_t symbols);
+  template <typename Each>
+  void for_parts(Each&& each) const;
+
   Planes planes_;
   const kernels::Kernels* kernels_;
+  ThreadPool* pool_;
   std::vector<Part> parts_;
   Rounding rounding_;
-  double scale_ = 1;    // symbols of the tensor per symbol of the sample
-  double settled_ = 1;  // the share of the sample's symbols that have a row before them, where that matters
+  double scale_ = 1;                           // symbols of the tensor per symbol of the sample
+  double settled_ = 1;                         // the share of the sample's symbols that have a row before them, where that matters
+  mutable Trial last_;                         // the next question is often about the same step
+  mutable std::vector<CountedTokens> counts_;  // warm, by thread
 };
 
 struct StepRange {

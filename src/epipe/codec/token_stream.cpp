@@ -1,6 +1,7 @@
 #include "epipe/codec/token_stream.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 
 #include "epipe/codec/kernels/bits.h"
@@ -11,6 +12,24 @@ namespace {
 using kernels::DeadZone;
 using kernels::kFirstEscape;
 
+// Calls each(index) for every token of a large level. Eight tokens at a time: a token is below 128, so adding 128 - kFirstEscape
+// sets the top bit of its byte where it is one.
+template <typename Each>
+void for_escapes(std::span<const std::uint8_t> tokens, Each&& each) {
+  constexpr std::uint64_t kOnes = 0x0101010101010101;
+  std::size_t i = 0;
+  for (; i + 8 <= tokens.size(); i += 8) {
+    std::uint64_t eight;
+    std::memcpy(&eight, tokens.data() + i, sizeof eight);
+    for (std::uint64_t found = (eight + (128 - kFirstEscape) * kOnes) & 128 * kOnes; found != 0; found &= found - 1) {
+      each(i + static_cast<std::size_t>(std::countr_zero(found)) / 8);
+    }
+  }
+  for (; i < tokens.size(); ++i) {
+    if (tokens[i] >= kFirstEscape) each(i);
+  }
+}
+
 bool any_escape(std::span<const std::uint8_t> tokens) {
   std::uint8_t largest = 0;
   for (const std::uint8_t token : tokens) largest = std::max(largest, token);
@@ -18,11 +37,10 @@ bool any_escape(std::span<const std::uint8_t> tokens) {
 }
 
 void append_raw(std::span<const std::uint8_t> tokens, const float* y, const DeadZone& zone, kernels::BitWriter& raw) {
-  for (std::size_t i = 0; i < tokens.size(); ++i) {
-    if (tokens[i] < kFirstEscape) continue;
+  for_escapes(tokens, [&](std::size_t i) {
     const unsigned bits = kernels::raw_bits(tokens[i]);
     raw.put(static_cast<std::uint32_t>(kernels::level_of(y[i], zone)) & ((1U << bits) - 1), bits);
-  }
+  });
 }
 
 // Levels of a plane to the tables of its symbols.
@@ -57,6 +75,10 @@ void CountedTokens::add(const CountedTokens& other) {
       for (std::size_t t = 0; t < kernels::kTokens; ++t) sets_[set][s][t] += other.sets_[set][s][t];
     }
   }
+}
+
+void CountedTokens::clear() {
+  for (auto& set : sets_) std::fill(set.begin(), set.end(), TokenCounts{});
 }
 
 std::vector<TokenCounts> CountedTokens::total() const {
@@ -150,6 +172,7 @@ bool decode_chunk(const Coding& coding, const Chunk& chunk, ByteView words, Byte
   tokens.resize(longest);
   table_of.resize(longest);
   ContextModel context(coding.planes, chunk, coding.kernels);
+  bool enough = true;  // raw bits
   for (std::size_t p = 0; p < coding.planes.plane_count(chunk); ++p) {
     const Plane plane = coding.planes.plane(chunk, p);
     const std::span<std::uint8_t> own(tokens.data(), plane.length);
@@ -158,14 +181,14 @@ bool decode_chunk(const Coding& coding, const Chunk& chunk, ByteView words, Byte
     if (!coding.kernels.decode_tokens(decoder, own, table_of.data(), tables.data())) return false;
     coding.kernels.magnitudes_of(own, magnitudes.data() + plane.begin);
     coding.kernels.look_up(own, table_of.data(), values.data(), y.data() + plane.begin);
-    if (!any_escape(own)) continue;
-    for (std::size_t i = 0; i < own.size(); ++i) {
-      if (own[i] < kFirstEscape) continue;
+    for_escapes(own, [&](std::size_t i) {
       const unsigned width = kernels::raw_bits(own[i]);
-      if (bits.available() < width) return false;
+      enough = enough && bits.available() >= width;
+      if (!enough) return;
       const auto level = kernels::escape_base(own[i]) + static_cast<std::int32_t>(bits.take(width));
       y[plane.begin + i] = level_value(level, kernels::is_negative(own[i]), coding.tables.shifts[table_of[i]], coding.step);
-    }
+    });
+    if (!enough) return false;
   }
   return finished(decoder) && bits.available() < 8;
 }

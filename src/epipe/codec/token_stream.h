@@ -20,6 +20,7 @@ class CountedTokens {
   explicit CountedTokens(std::size_t slots) : sets_{std::vector<TokenCounts>(slots), std::vector<TokenCounts>(slots)} {}
   void add(std::size_t slot, std::span<const std::uint8_t> tokens, const std::uint8_t* levels);
   void add(const CountedTokens& other);
+  void clear();
   std::vector<TokenCounts> total() const;
 
  private:

@@ -42,10 +42,7 @@ struct Group {
 Group merged(const Group& a, const Group& b) {
   Group both = a;
   for (std::size_t t = 0; t < kTokens; ++t) both.counts[t] += b.counts[t];
-  for (std::size_t i = 0; i < 2; ++i) {
-    both.shift.sum[i] += b.shift.sum[i];
-    both.shift.count[i] += b.shift.count[i];
-  }
+  both.shift.add(b.shift);
   both.slots.insert(both.slots.end(), b.slots.begin(), b.slots.end());
   both.update();
   return both;

@@ -19,6 +19,13 @@ using TokenCounts = std::array<std::uint32_t, kernels::kTokenRoom>;
 struct Shift {
   std::array<double, 2> sum{};
   std::array<std::uint64_t, 2> count{};
+
+  void add(const Shift& other) {
+    for (std::size_t i = 0; i < 2; ++i) {
+      sum[i] += other.sum[i];
+      count[i] += other.count[i];
+    }
+  }
 };
 
 // Frequencies as they travel: 0 for a token that does not occur, else quarter octaves, at most kMaxCode.

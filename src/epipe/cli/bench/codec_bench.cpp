@@ -65,21 +65,34 @@ codec::Measurement measure_torch_ops(const torch::Tensor& x, const std::string& 
   return m;
 }
 
-// Encodes with one thread and with `threads` in turn; the median of the paired ratios.
-double paired_speedup(const std::string& spec, const torch::Tensor& x, int threads) {
+struct Speedup {
+  double encode, decode;
+};
+
+// Encodes and decodes with one thread and with `threads` in turn; the medians of the paired ratios.
+Speedup paired_speedup(const std::string& spec, const torch::Tensor& x, int threads) {
   ThreadPool pool(threads);
   const auto one = codec_from_flag(spec, {});
   const auto many = codec_from_flag(spec, {&pool});
   Bytes out;
-  const auto seconds = [&](codec::Codec& codec, ThreadPool* shared) {
+  const auto encode = [&](codec::Codec& codec, ThreadPool* shared) {
     out.clear();
     const Stopwatch watch;
     value_or_fail(codec::encode_frame(codec, x, {}, {}, shared, out));
     return watch.seconds();
   };
-  std::vector<double> ratios(21);
-  for (double& ratio : ratios) ratio = seconds(*one, nullptr) / seconds(*many, &pool);
-  return median(ratios);
+  const auto decode = [&, y = torch::empty_like(x)](ThreadPool* shared) {
+    const Stopwatch watch;
+    value_or_fail(codec::decode_frame(out, {}, {shared}, y));
+    return watch.seconds();
+  };
+  std::vector<double> encoding;
+  std::vector<double> decoding;
+  for (int pair = 0; pair < 21; ++pair) {
+    encoding.push_back(encode(*one, nullptr) / encode(*many, &pool));
+    decoding.push_back(decode(nullptr) / decode(&pool));
+  }
+  return {median(encoding), median(decoding)};
 }
 
 class Report {
@@ -99,13 +112,18 @@ class Report {
     fmt::print("{}\n", line.dump());
     std::fflush(stdout);
   }
-  void add_speedup(const NamedTensor& tensor, const std::string& codec, int threads, double speedup) {
+  void add_speedup(const NamedTensor& tensor, const std::string& codec, int threads, const Speedup& speedup) {
     if (flags_.json) {
-      const nlohmann::json line = {{"tensor", tensor.name}, {"codec", codec}, {"threads", threads}, {"speedup_over_one_thread", speedup}};
+      const nlohmann::json line = {{"tensor", tensor.name},
+                                   {"codec", codec},
+                                   {"threads", threads},
+                                   {"encode_speedup_over_one_thread", speedup.encode},
+                                   {"decode_speedup_over_one_thread", speedup.decode}};
       fmt::print("{}\n", line.dump());
     } else {
       notes_.push_back(
-          fmt::format("{} of {} with {} threads: {:.2f} times one thread (median of 21 pairs)", codec, tensor.name, threads, speedup));
+          fmt::format("{} of {} with {} threads: encodes {:.2f} and decodes {:.2f} times as fast as with one (medians of 21 pairs)", codec,
+                      tensor.name, threads, speedup.encode, speedup.decode));
     }
   }
   void progress(const NamedTensor& tensor, const std::string& codec) const {

@@ -1,0 +1,147 @@
+// The frames of the entropy codecs for two small tensors, on every instruction set. They change only with the wire format's version, or
+// when the encoder decides differently: then decoding the old frames must still give the old values.
+#include <gtest/gtest.h>
+
+#include "support/codecs.h"
+
+namespace epipe::codec {
+namespace {
+
+using namespace epipe::testing;
+
+// FNV-1a.
+std::uint64_t hash_of(ByteView bytes) {
+  std::uint64_t hash = 0xcbf29ce484222325;
+  for (const std::byte b : bytes) hash = (hash ^ static_cast<std::uint64_t>(b)) * 0x100000001b3;
+  return hash;
+}
+
+std::uint64_t hash_of(const torch::Tensor& x) {
+  return hash_of(ByteView(reinterpret_cast<const std::byte*>(x.data_ptr<float>()), x.nbytes()));
+}
+
+std::string hex(ByteView bytes) {
+  std::string text;
+  for (const std::byte b : bytes) text += fmt::format("{:02x}", static_cast<unsigned>(b));
+  return text;
+}
+
+Bytes bytes_of(std::string_view text) {
+  Bytes bytes;
+  for (std::size_t i = 0; i + 1 < text.size(); i += 2) {
+    bytes.push_back(static_cast<std::byte>(std::stoul(std::string(text.substr(i, 2)), nullptr, 16)));
+  }
+  return bytes;
+}
+
+// [2,3,12,10]: a sawtooth over each map and noise, all of them multiples of 1/512, from integers alone. No map is low-rank, so power
+// passes them on.
+torch::Tensor small_maps() {
+  auto x = torch::empty({2, 3, 12, 10});
+  std::uint32_t state = 1;
+  for (std::int64_t i = 0; i < x.numel(); ++i) {
+    const auto h = i / 10 % 12;
+    const auto w = i % 10;
+    const auto channel = i / 120;
+    state = state * 1664525 + 1013904223;
+    const auto noise = static_cast<int>(state >> 24U) - 128;
+    x.data_ptr<float>()[i] = static_cast<float>(64 * ((5 * h + 3 * w + 7 * channel) % 23 - 11) + noise) / 512;
+  }
+  return x;
+}
+
+std::vector<const kernels::Kernels*> instruction_sets() {
+  std::vector<const kernels::Kernels*> all = {&kernels::scalar()};
+  for (const kernels::Kernels* k : {kernels::avx2(), kernels::avx512()}) {
+    if (k != nullptr) all.push_back(k);
+  }
+  return all;
+}
+
+Bytes frame_of(const std::string& spec, const torch::Tensor& x, const kernels::Kernels* kernels) {
+  Bytes frame;
+  const auto result = encode_frame(*codec_of(spec, {nullptr, kernels}), x, {.step = 5}, {}, nullptr, frame);
+  if (!result) throw std::runtime_error(result.error().text());
+  return frame;
+}
+
+struct Golden {
+  const char* spec;
+  std::size_t bytes;
+  std::uint64_t frame;   // hash
+  std::uint64_t values;  // hash of what it decodes to
+};
+
+class GoldenFrame : public ::testing::TestWithParam<Golden> {};
+
+INSTANTIATE_TEST_SUITE_P(Codecs, GoldenFrame,
+                         ::testing::Values(Golden{"ec:2", 180, 0xceb027ad2927a63d, 0xaae64a8c8e91a685},
+                                           Golden{"ec@0.001", 602, 0x31ceabb7339d1931, 0xad27d4d3af446527},
+                                           Golden{"dct:1", 182, 0x95e0c1c3fa672ca2, 0x09c053c9a3ed097e},
+                                           Golden{"dct:0.25", 116, 0x5405620b9fae807d, 0xdce5896aa4b26425},
+                                           Golden{"auto:2", 210, 0x22667a42ab0a0bd7, 0x4e87d4952f180525},
+                                           Golden{"topk:0.1>ec:2", 219, 0x10398db8da56bd18, 0xafb0dc5e2f5faf04},
+                                           Golden{"power:4>ec:4", 376, 0xc9d0001086c89f2b, 0x32fddd3fd91428ed}));
+
+TEST_P(GoldenFrame, IsTheSameOnEveryInstructionSet) {
+  const auto& [spec, bytes, frame_hash, values_hash] = GetParam();
+  for (const kernels::Kernels* k : instruction_sets()) {
+    const Bytes frame = frame_of(spec, small_maps(), k);
+    EXPECT_EQ(frame.size(), bytes) << spec << ' ' << k->name;
+    EXPECT_EQ(fmt::format("{:#x}", hash_of(frame)), fmt::format("{:#x}", frame_hash)) << spec << ' ' << k->name;
+    const auto y = decode_frame(frame, {}, {nullptr, k});
+    ASSERT_TRUE(y.ok()) << y.error().text();
+    EXPECT_EQ(fmt::format("{:#x}", hash_of(y.value())), fmt::format("{:#x}", values_hash)) << spec << ' ' << k->name;
+  }
+}
+
+struct ShortGolden {
+  const char* spec;
+  std::vector<std::int64_t> shape;
+  const char* payload;
+  std::vector<float> decoded;
+};
+
+class ShortGoldenPayload : public ::testing::TestWithParam<ShortGolden> {};
+
+const std::vector<float> kValues = {0, 1, -1, 2, 0.5, -2, 3, 0};
+
+// By hand: 02 coded, 00 rows, 01 running mean, 11 one lane and chunks of 2^17, f32 step, i16 exponent, tables, sizes, padding, state,
+// words.
+INSTANTIATE_TEST_SUITE_P(
+    Codecs, ShortGoldenPayload,
+    ::testing::Values(ShortGolden{"ec@0.1",
+                                  {8},
+                                  "0200011187d1d73f000000841c39a691020000009844e597",
+                                  {0, 0x1.806d38p+0F, -0x1.806d38p+0F, 0x1.806d38p+0F, 0, -0x1.806d38p+0F, 0x1.7f9566p+1F, 0}},
+                      ShortGolden{"ec@0.001", {8}, "00000000000000803f000080bf000000400000003f000000c00000404000000000", kValues},
+                      ShortGolden{"ec:2", {8}, "02000110bbea9f4000000002660008b802000000205b1400", {0, 0, 0, 0, 0, 0, 0x1.80ccd2p+1F, 0}},
+                      ShortGolden{"dct@0.1",
+                                  {1, 1, 2, 4},
+                                  "0288031122e8f83f0000000562170c8908a201020000000000784640",
+                                  {-0x1.38eb5p-1F, 0x1.5b2b66p+0F, -0x1.03d47ap-1F, 0x1.75b6d2p+0F, 0x1.9ede92p-1F, -0x1.09acacp+1F,
+                                   0x1.764d4p+1F, 0x1.3a3c1p-5F}},
+                      ShortGolden{"dct@0.01",
+                                  {1, 4, 2},
+                                  "02880311cf084d3f00000007600b24039216a88209020000b5598f98",
+                                  {0x1.4b6fp-6F, 0x1.c4707ap-1F, -0x1.481f9ep-1F, 0x1.f8a8f2p+0F, 0x1.481f9ep-1F, -0x1.f8a8f2p+0F,
+                                   0x1.8eab6p+1F, 0x1.e12c4ap-4F}},
+                      ShortGolden{"auto@0.1",
+                                  {2, 4},
+                                  "0200011187d1d73f000000841c39a691020000009844e597",
+                                  {0, 0x1.806d38p+0F, -0x1.806d38p+0F, 0x1.806d38p+0F, 0, -0x1.806d38p+0F, 0x1.7f9566p+1F, 0}},
+                      ShortGolden{
+                          "topk:0.5>ec:8", {8}, "0104000000000000006a000000803f00000040000000c000004040", {0, 1, 0, 2, 0, -2, 3, 0}}));
+
+TEST_P(ShortGoldenPayload, HasTheseBytesAndStandsForTheseValues) {
+  const auto& [spec, shape, payload, values] = GetParam();
+  for (const kernels::Kernels* k : instruction_sets()) {
+    const auto codec = codec_of(spec, {nullptr, k});
+    EXPECT_EQ(hex(payload_of(*codec, tensor_of(kValues).view(shape))), payload) << spec << ' ' << k->name;
+    EXPECT_TRUE(torch::equal(decoded(*codec, bytes_of(payload), shape), tensor_of(values).view(shape)))
+        << spec << ' ' << k->name << decoded(*codec, bytes_of(payload), shape);
+  }
+}
+
+}  // namespace
+}  // namespace epipe::codec
