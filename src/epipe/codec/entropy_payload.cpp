@@ -63,35 +63,26 @@ Result<CodedHead> read_head(const wire::TensorSpec& tensor, ByteReader& in) {
   return head;
 }
 
-struct ChunkBytes {
-  ByteView words;
-  ByteView raw;
-};
-
-Result<std::vector<ChunkBytes>> read_chunks(std::size_t count, ByteView payload, ByteReader& in) {
-  struct Sizes {
-    std::uint64_t words, raw;
-  };
+Result<std::vector<ChunkPlace>> read_places(std::size_t count, std::size_t front, std::size_t size, ByteReader& in) {
   if (count > in.rest().size()) return bad(fmt::format("{} chunks do not fit the payload", count));
-  std::vector<Sizes> sizes;
-  sizes.reserve(count);
+  std::vector<ChunkPlace> chunks(count);
   for (std::size_t c = 0; c < count; ++c) {
     const auto words = take_varint(in);
     const auto raw = words ? take_varint(in) : std::nullopt;
     if (!raw) return bad(fmt::format("the payload ends within the sizes of chunk {}", c));
-    sizes.push_back({2 * *words, *raw});
+    chunks[c].sizes = {2 * *words, *raw};
   }
-  const std::size_t at = payload.size() - in.rest().size();
-  if (!in.take_bytes((kAlign - at % kAlign) % kAlign)) return bad("the payload ends within the padding");
-  std::vector<ChunkBytes> chunks(count);
-  for (const auto member : {&ChunkBytes::words, &ChunkBytes::raw}) {
+  std::size_t at = (front - in.rest().size() + kAlign - 1) / kAlign * kAlign;
+  if (at > size) return bad("the payload ends within the padding");
+  for (const bool raw : {false, true}) {
     for (std::size_t c = 0; c < count; ++c) {
-      const auto bytes = in.take_bytes(member == &ChunkBytes::words ? sizes[c].words : sizes[c].raw);
-      if (!bytes) return bad(fmt::format("chunk {} of {} does not fit the payload", c, count));
-      chunks[c].*member = *bytes;
+      (raw ? chunks[c].raw : chunks[c].words) = at;
+      const std::size_t bytes = raw ? chunks[c].sizes.raw : chunks[c].sizes.words;
+      if (bytes > size - at) return bad(fmt::format("chunk {} of {} does not fit the payload", c, count));
+      at += bytes;
     }
   }
-  if (!in.rest().empty()) return bad(fmt::format("{} bytes follow the last chunk", in.rest().size()));
+  if (at != size) return bad(fmt::format("{} bytes follow the last chunk", size - at));
   return chunks;
 }
 
@@ -117,7 +108,12 @@ unsigned lanes_for(std::size_t symbols) {
   return static_cast<unsigned>(std::clamp<std::size_t>(std::bit_floor(symbols / 256), 1, kernels::kMaxStates));
 }
 
-void write_coded(const CodedHead& head, const TokenTables& tables, std::size_t levels, std::span<const EncodedChunk> chunks, Bytes& out) {
+PayloadBounds entropy_bounds(const wire::TensorSpec& tensor) {
+  const std::size_t n = tensor.values();
+  return n == 0 ? PayloadBounds{0, 0} : PayloadBounds{1, 1 + sizeof(float) * n};
+}
+
+void write_front(const CodedHead& head, const TokenTables& tables, std::size_t levels, std::span<const ChunkSizes> chunks, Bytes& out) {
   const std::size_t start = out.size();
   append(out, PayloadKind::kCoded);
   append(out, static_cast<std::uint8_t>(head.form.edge | (head.form.transform ? 0x80U : 0U)));
@@ -126,13 +122,31 @@ void write_coded(const CodedHead& head, const TokenTables& tables, std::size_t l
   append(out, head.step);
   append(out, static_cast<std::int16_t>(head.exponent));
   write_tables(tables, levels, out);
-  for (const EncodedChunk& chunk : chunks) {
-    append_varint(out, chunk.words.size() / 2);
-    append_varint(out, chunk.raw.size());
+  for (const ChunkSizes& chunk : chunks) {
+    append_varint(out, chunk.words / 2);
+    append_varint(out, chunk.raw);
   }
   while ((out.size() - start) % kAlign != 0) append(out, std::uint8_t{0});
+}
+
+void write_coded(const CodedHead& head, const TokenTables& tables, std::size_t levels, std::span<const EncodedChunk> chunks, Bytes& out) {
+  std::vector<ChunkSizes> sizes;
+  for (const EncodedChunk& chunk : chunks) sizes.push_back({chunk.words.size(), chunk.raw.size()});
+  write_front(head, tables, levels, sizes, out);
   for (const EncodedChunk& chunk : chunks) out.insert(out.end(), chunk.words.begin(), chunk.words.end());
   for (const EncodedChunk& chunk : chunks) out.insert(out.end(), chunk.raw.begin(), chunk.raw.end());
+}
+
+Result<CodedFront> read_front(const wire::TensorSpec& tensor, ByteView first, std::size_t size) {
+  ByteReader reader(first.subspan(1));
+  const auto head = read_head(tensor, reader);
+  if (!head) return head.error();
+  const Planes planes(tensor, head.value().form, head.value().chunk_log2);
+  auto tables = read_tables(reader, planes.slots(), planes.levels());
+  if (!tables) return tables.error();
+  auto chunks = read_places(planes.chunks(), first.size(), size, reader);
+  if (!chunks) return chunks.error();
+  return CodedFront{head.value(), std::move(tables).value(), std::move(chunks).value()};
 }
 
 Result<void> decode_coded(const wire::TensorSpec& tensor, ByteView in, const kernels::Kernels& kernels, ThreadPool* pool,
@@ -148,30 +162,28 @@ Result<void> decode_coded(const wire::TensorSpec& tensor, ByteView in, const ker
     return {};
   }
   if (kind != 2) return bad(fmt::format("expected kind 0, 1 or 2 with its bytes, got {} and {} bytes", kind.value_or(255), in.size()));
-  const auto head = read_head(tensor, reader);
-  if (!head) return head.error();
-  const Planes planes(tensor, head.value().form, head.value().chunk_log2);
-  const auto tables = read_tables(reader, planes.slots(), planes.levels());
-  if (!tables) return tables.error();
-  const auto chunks = read_chunks(planes.chunks(), in, reader);
-  if (!chunks) return chunks.error();
-
-  const Coding coding{planes, tables.value(), head.value().lanes, head.value().step, kernels};
-  const kernels::DecodeTables decode_tables(tables.value().tables);
-  const std::vector<float> values = token_values(tables.value(), head.value().step);
+  const auto front = read_front(tensor, in, in.size());
+  if (!front) return front.error();
+  const auto& [head, tables, chunks] = front.value();
+  const Planes planes(tensor, head.form, head.chunk_log2);
+  const Coding coding{planes, tables, head.lanes, head.step, kernels};
+  const kernels::DecodeTables decode_tables(tables.tables);
+  const std::vector<float> values = token_values(tables, head.step);
   std::atomic<bool> sound = true;
   for_chunks(planes, pool, [&](std::size_t, std::size_t c, const Chunk& chunk, ChunkScratch& scratch) {
     auto& y = scratch.y;
     y.resize(chunk.symbols + kernels::kBatch);
-    const ChunkBytes& bytes = chunks.value()[c];
-    if (!decode_chunk(coding, chunk, bytes.words, bytes.raw, decode_tables, values, scratch.tokens, {y.data(), chunk.symbols})) {
+    const ChunkPlace& place = front.value().chunks[c];
+    const ByteView words = in.subspan(place.words, place.sizes.words);
+    const ByteView raw = in.subspan(place.raw, place.sizes.raw);
+    if (!decode_chunk(coding, chunk, words, raw, decode_tables, values, scratch.tokens, {y.data(), chunk.symbols})) {
       sound = false;
       return;
     }
     planes.store(chunk, y, kernels, scratch.planes, x);
   });
   if (!sound) return bad("a chunk does not hold the symbols of a tensor");
-  if (head.value().exponent != 0) scale_values(x, head.value().exponent);
+  if (head.exponent != 0) scale_values(x, head.exponent);
   return {};
 }
 

@@ -4,6 +4,7 @@
 
 #include "epipe/base/bytes.h"
 #include "epipe/base/result.h"
+#include "epipe/codec/codec.h"
 #include "epipe/codec/planes.h"
 #include "epipe/codec/share.h"
 #include "epipe/codec/token_stream.h"
@@ -27,6 +28,11 @@ struct CodedHead {
   int exponent = 0;  // the values are those coded times 2^exponent
 };
 
+// In bytes.
+struct ChunkSizes {
+  std::size_t words, raw;
+};
+
 struct EncodedChunk {
   Bytes words;  // states included
   Bytes raw;
@@ -34,6 +40,27 @@ struct EncodedChunk {
 
 // Appends a coded payload.
 void write_coded(const CodedHead& head, const TokenTables& tables, std::size_t levels, std::span<const EncodedChunk> chunks, Bytes& out);
+
+// For any shape: at most the values as they are.
+PayloadBounds entropy_bounds(const wire::TensorSpec& tensor);
+
+// The part of a coded payload in front of the words, for a payload of this shape.
+void write_front(const CodedHead& head, const TokenTables& tables, std::size_t levels, std::span<const ChunkSizes> chunks, Bytes& out);
+
+// Where a chunk lies, from the payload's start.
+struct ChunkPlace {
+  std::size_t words, raw;
+  ChunkSizes sizes;
+};
+
+struct CodedFront {
+  CodedHead head;
+  TokenTables tables;
+  std::vector<ChunkPlace> chunks;
+};
+
+// Reads it from the first bytes of a coded payload of `size` bytes, as many as the caller has.
+Result<CodedFront> read_front(const wire::TensorSpec& tensor, ByteView first, std::size_t size);
 
 // Fills x from any payload of the entropy codecs, without the scaling by 2^exponent that `exponent` asks for.
 Result<void> decode_coded(const wire::TensorSpec& tensor, ByteView in, const kernels::Kernels& kernels, ThreadPool* pool,

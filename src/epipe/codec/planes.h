@@ -83,6 +83,10 @@ class Planes {
 
   std::size_t height() const { return height_; }
   std::size_t width() const { return width_; }
+  std::size_t map_height() const { return map_height_; }
+  std::size_t map_width() const { return map_width_; }
+  std::size_t grid_height() const { return grid_height_; }
+  std::size_t grid_width() const { return grid_width_; }
 
  private:
   std::size_t band_of(std::size_t index) const;

@@ -35,55 +35,63 @@ struct ExtraBits {
 
 kernels::DeadZone dead_zone(float step, const Rounding& rounding) { return {1.0F / step, rounding.threshold, rounding.offset}; }
 
-Sample::Sample(const Planes& planes, std::span<const float> x, const kernels::Kernels& kernels, ThreadPool* pool, std::size_t symbols)
+Sample::Sample(const Planes& planes, SymbolSource& source, const kernels::Kernels& kernels, ThreadPool* pool, std::size_t symbols)
     : planes_(planes), kernels_(&kernels), pool_(pool), counts_(threads_of(pool), CountedTokens(planes.slots())) {
   if (planes.symbols() <= symbols) {
-    keep_all(x);
+    keep_all(source);
   } else if (planes.form().edge == 0) {
-    keep_rows(x, symbols);
+    keep_rows(source, symbols);
   } else {
-    keep_blocks(x, symbols);
+    keep_blocks(source, symbols);
   }
 }
 
-void Sample::keep_all(std::span<const float> x) {
-  Planes::Scratch scratch;
-  for (std::size_t c = 0; c < planes_.chunks(); ++c) {
-    const auto y = planes_.load(planes_.chunk(c), x, *kernels_, scratch);
-    parts_.push_back({planes_.chunk(c), {y.begin(), y.end()}});
+void Sample::keep(SymbolSource& source, std::span<const Chunk> parts) {
+  const std::vector<float> all = source.load(planes_, parts);
+  auto at = all.begin();
+  for (const Chunk& part : parts) {
+    const auto end = at + static_cast<std::ptrdiff_t>(part.symbols);
+    parts_.push_back({part, {at, end}});
+    at = end;
   }
+}
+
+void Sample::keep_all(SymbolSource& source) {
+  std::vector<Chunk> chunks;
+  for (std::size_t c = 0; c < planes_.chunks(); ++c) chunks.push_back(planes_.chunk(c));
+  keep(source, chunks);
 }
 
 // Stretches of rows, as long as a context needs to settle.
-void Sample::keep_rows(std::span<const float> x, std::size_t symbols) {
+void Sample::keep_rows(SymbolSource& source, std::size_t symbols) {
   const std::size_t row = planes_.row();
   const std::size_t length = std::min({(kPartSymbols + row - 1) / row * row, planes_.units(), planes_.chunk_units()});
   const std::size_t count = std::max<std::size_t>(1, symbols / length);
   const std::size_t last = planes_.units() - length;
-  for (std::size_t i = 0; i < count; ++i) {
-    const std::size_t first = count == 1 ? 0 : last * i / (count - 1) / row * row;
-    parts_.push_back({planes_.part(first, length),
-                      {x.begin() + static_cast<std::ptrdiff_t>(first), x.begin() + static_cast<std::ptrdiff_t>(first + length)}});
-  }
+  std::vector<Chunk> stretches;
+  for (std::size_t i = 0; i < count; ++i) stretches.push_back(planes_.part(count == 1 ? 0 : last * i / (count - 1) / row * row, length));
+  keep(source, stretches);
   if (planes_.form().context != Context::kNone && length > row) settled_ = 1 - static_cast<double>(row) / static_cast<double>(length);
   scale_ = static_cast<double>(planes_.symbols()) / static_cast<double>(count * length);
 }
 
 // Batches of blocks from all over the tensor. A block's contexts are within the block, so many batches make one part with long planes.
-void Sample::keep_blocks(std::span<const float> x, std::size_t symbols) {
+void Sample::keep_blocks(SymbolSource& source, std::size_t symbols) {
   const std::size_t count =
       std::max<std::size_t>(kBlockParts, symbols / (kernels::kBatch * planes_.unit_symbols()) / kBlockParts * kBlockParts);
   const std::size_t units = count / kBlockParts * kernels::kBatch;
-  Planes::Scratch scratch;
+  std::vector<Chunk> batches;
+  for (std::size_t i = 0; i < count; ++i) {
+    batches.push_back(
+        planes_.part((planes_.units() - kernels::kBatch) * i / (count - 1) / kernels::kBatch * kernels::kBatch, kernels::kBatch));
+  }
+  const std::vector<float> all = source.load(planes_, batches);
+  auto from = all.begin();
   for (std::size_t p = 0; p < kBlockParts; ++p) {
     Part part{planes_.part(0, units), std::vector<float>(units * planes_.unit_symbols())};
     for (std::size_t b = 0; b < units; b += kernels::kBatch) {
-      const std::size_t i = p * (units / kernels::kBatch) + b / kernels::kBatch;
-      const std::size_t first = (planes_.units() - kernels::kBatch) * i / (count - 1) / kernels::kBatch * kernels::kBatch;
-      const auto y = planes_.load(planes_.part(first, kernels::kBatch), x, *kernels_, scratch);
-      for (std::size_t k = 0; k < planes_.unit_symbols(); ++k) {
-        std::copy_n(y.begin() + static_cast<std::ptrdiff_t>(k * kernels::kBatch), kernels::kBatch,
-                    part.y.begin() + static_cast<std::ptrdiff_t>(k * units + b));
+      for (std::size_t k = 0; k < planes_.unit_symbols(); ++k, from += kernels::kBatch) {
+        std::copy_n(from, kernels::kBatch, part.y.begin() + static_cast<std::ptrdiff_t>(k * units + b));
       }
     }
     parts_.push_back(std::move(part));

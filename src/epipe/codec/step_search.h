@@ -27,10 +27,18 @@ kernels::DeadZone dead_zone(float step, const Rounding& rounding);
 inline constexpr std::size_t kSearchSymbols = 1U << 16U;  // to find a step
 inline constexpr std::size_t kChoiceSymbols = 1U << 19U;  // to choose between forms
 
+// Where the symbols of a sample come from.
+class SymbolSource {
+ public:
+  virtual ~SymbolSource() = default;
+  // The symbols of parts of a tensor, each as Planes::load() gives them, one after the other. All parts but the last have equal sizes.
+  virtual std::vector<float> load(const Planes& planes, std::span<const Chunk> parts) = 0;
+};
+
 // Some of a tensor's symbols, spread evenly: all of them when there are few. What it says does not depend on the number of threads.
 class Sample {
  public:
-  Sample(const Planes& planes, std::span<const float> x, const kernels::Kernels& kernels, ThreadPool* pool,
+  Sample(const Planes& planes, SymbolSource& source, const kernels::Kernels& kernels, ThreadPool* pool,
          std::size_t symbols = kSearchSymbols);
 
   // Sets the rounding to what pays at this step: a level goes up where that takes off more error than its bits are worth.
@@ -59,9 +67,10 @@ class Sample {
   };
 
   const Trial& trial(float step) const;
-  void keep_all(std::span<const float> x);
-  void keep_rows(std::span<const float> x, std::size_t symbols);
-  void keep_blocks(std::span<const float> x, std::size_t symbols);
+  void keep_all(SymbolSource& source);
+  void keep_rows(SymbolSource& source, std::size_t symbols);
+  void keep_blocks(SymbolSource& source, std::size_t symbols);
+  void keep(SymbolSource& source, std::span<const Chunk> parts);
   template <typename Each>
   void for_parts(Each&& each) const;
 

@@ -1,8 +1,156 @@
+#include <cmath>
+
+#include "epipe/codec/cuda/entropy_passes.h"
 #include "epipe/codec/cuda/twins.h"
+#include "epipe/codec/kernels/cuda/order.h"
+#include "epipe/codec/kernels/cuda/plain.h"
+#include "epipe/codec/kernels/cuda/rans.h"
+#include "epipe/codec/kernels/cuda/transform.h"
+#include "epipe/codec/kernels/key.h"
+#include "epipe/codec/kernels/rans.h"
+#include "epipe/codec/kernels/transform.h"
 
 namespace epipe::codec {
+namespace {
 
-// Goes through the host for now.
-std::unique_ptr<Twin> make_entropy_twin(EntropyKind, EntropyTarget) { return nullptr; }
+namespace cuda = kernels::cuda;
+
+constexpr std::size_t kMostFront = std::size_t{1} << 18U;  // bytes that hold the front of nearly every payload
+
+class EntropyTwin final : public Twin {
+ public:
+  EntropyTwin(EntropyKind kind, EntropyTarget target) : control_(kind, target, {}) {}
+
+  std::optional<DevicePayload> encode(const torch::Tensor& x, const EncodeContext& at) override {
+    const float largest = largest_magnitude(x);
+    if (!std::isfinite(largest)) return std::nullopt;
+    if (largest == 0) return of_kind(x, PayloadKind::kZeros, {});
+    const int exponent = RateControl::scaling_exponent(largest);
+    DevicePasses passes(exponent == 0 ? x : scaled(x, -exponent));
+    const TensorSpec tensor = spec_of(x);
+    const Decision decision = control_.decide(tensor, std::ldexp(largest, -exponent), exponent, passes, at.frozen);
+    DevicePayload payload = passes.write(decision);
+    return payload.size <= entropy_bounds(tensor).max ? payload : of_kind(x, PayloadKind::kPlain, x);
+  }
+
+  bool decode_into(torch::Tensor& x, const DevicePayload& in, ByteView host) const override {
+    const auto kind = host.empty() ? fetch_one(bytes_of(in), stream_of(x)) : host.front();
+    switch (static_cast<PayloadKind>(kind)) {
+      case PayloadKind::kPlain: return decode_plain(x, in);
+      case PayloadKind::kZeros: return in.size == 1 && decode_zeros(x);
+      case PayloadKind::kCoded: return decode_chunks(x, in, host);
+      default: return false;
+    }
+  }
+
+  State state() const override { return control_.state(); }
+  void set_state(const State& state) override { control_.set_state(state); }
+
+ private:
+  static std::byte* bytes_of(const DevicePayload& payload) { return reinterpret_cast<std::byte*>(payload.bytes.data_ptr<std::uint8_t>()); }
+
+  // Infinity for NaN as well.
+  static float largest_magnitude(const torch::Tensor& x) {
+    const DeviceArray<kernels::KeyRange> range(x, 1);
+    cuda::key_range(x.data_ptr<float>(), static_cast<std::size_t>(x.numel()), kernels::KeyOf::kMagnitude, range.data(), stream_of(x));
+    const kernels::Key largest = fetch_one(range.data(), stream_of(x)).max;
+    return kernels::key_value(std::min(largest, kernels::kInfinityKey));
+  }
+
+  static torch::Tensor scaled(const torch::Tensor& x, int exponent) {
+    auto y = torch::empty_like(x);
+    cuda::scale_by_exponent(x.data_ptr<float>(), static_cast<std::size_t>(x.numel()), exponent, y.data_ptr<float>(), stream_of(x));
+    return y;
+  }
+
+  static DevicePayload of_kind(const torch::Tensor& x, PayloadKind kind, const torch::Tensor& values) {
+    const DevicePayload payload = new_payload(x, 1 + (values.defined() ? values.nbytes() : 0));
+    send(bytes_of(payload), &kind, 1, stream_of(x));
+    if (values.defined()) copy(bytes_of(payload) + 1, values.data_ptr(), values.nbytes(), stream_of(x));
+    return payload;
+  }
+
+  static bool decode_zeros(torch::Tensor& x) {
+    clear(x.data_ptr(), x.nbytes(), stream_of(x));
+    return true;
+  }
+
+  static bool decode_plain(torch::Tensor& x, const DevicePayload& in) {
+    if (in.size != 1 + x.nbytes()) return false;
+    const DeviceArray<float> values(x, static_cast<std::size_t>(x.numel()));
+    const DeviceArray<std::uint32_t> unfit(x, 1);
+    clear(unfit.data(), 4, stream_of(x));
+    copy(values.data(), bytes_of(in) + 1, x.nbytes(), stream_of(x));
+    cuda::load_plain(values.data(), static_cast<std::size_t>(x.numel()), cuda::Format::kFp32, x.data_ptr<float>(), unfit.data(),
+                     stream_of(x));
+    return fetch_one(unfit.data(), stream_of(x)) == 0;
+  }
+
+  // The front, from the host's copy of the payload or from the device's first bytes; from all of them when those do not do.
+  static std::optional<CodedFront> front_of(const torch::Tensor& x, const DevicePayload& in, ByteView host) {
+    for (const std::size_t size : {std::min(in.size, kMostFront), in.size}) {
+      Bytes first;
+      if (host.empty()) fetch(grow(first, size).data(), bytes_of(in), size, stream_of(x));
+      auto front = read_front(spec_of(x), host.empty() ? ByteView(first) : host, in.size);
+      if (front) return std::move(front).value();
+    }
+    return std::nullopt;
+  }
+
+  static bool decode_chunks(torch::Tensor& x, const DevicePayload& in, ByteView host) {
+    const auto front = front_of(x, in, host);
+    if (!front) return false;
+    const CodedHead& head = front->head;
+    const Planes planes(spec_of(x), head.form, head.chunk_log2);
+    const cuda::Layout layout = layout_of(planes);
+    const Stream stream = stream_of(x);
+    torch::Tensor y = layout.blocks ? torch::empty({static_cast<std::int64_t>(planes.symbols())}, x.options()) : x;
+    if (!decode_symbols(x, in, *front, planes, layout, y)) return false;
+    if (layout.blocks) {
+      cuda::store_planes(y.data_ptr<float>(), layout, kernels::inverse_dct(planes.height()), kernels::inverse_dct(planes.width()),
+                         x.data_ptr<float>(), stream);
+    }
+    if (head.exponent != 0) {
+      cuda::scale_by_exponent(x.data_ptr<float>(), static_cast<std::size_t>(x.numel()), head.exponent, x.data_ptr<float>(), stream);
+    }
+    return true;
+  }
+
+  static bool decode_symbols(const torch::Tensor& x, const DevicePayload& in, const CodedFront& front, const Planes& planes,
+                             const cuda::Layout& layout, torch::Tensor& y) {
+    const auto& tables = front.tables;
+    std::vector<cuda::CodedChunk> chunks;
+    for (const ChunkPlace& chunk : front.chunks) {
+      chunks.push_back(
+          {chunk.words, chunk.raw, static_cast<std::uint32_t>(chunk.sizes.words), static_cast<std::uint32_t>(chunk.sizes.raw)});
+    }
+    std::vector<std::int8_t> shifts;
+    for (const auto& [one, more] : tables.shifts) shifts.insert(shifts.end(), {one, more});
+    const kernels::DecodeTables decode_tables(tables.tables);
+    const std::span<const std::uint32_t> entries(decode_tables.data(), tables.tables.size() * kernels::kProbabilityScale);
+    const auto device_chunks = sent_array<cuda::CodedChunk>(x, chunks);
+    const auto device_tables = sent_array<std::uint32_t>(x, entries);
+    const auto device_table_of = sent_array<std::uint8_t>(x, tables.table_of);
+    const auto device_values = sent_array<float>(x, token_values(tables, front.head.step));
+    const auto device_shifts = sent_array<std::int8_t>(x, shifts);
+    const auto slots = slots_of_planes(x, planes);
+    const DeviceArray<std::uint8_t> magnitudes(x, planes.symbols());
+    const bool running = layout.context == cuda::Context::kRunning;
+    const DeviceArray<std::uint16_t> means(x, running ? layout.chunks * layout.row : 0);
+    const DeviceArray<std::uint32_t> unsound(x, 1);
+    clear(unsound.data(), 4, stream_of(x));
+    cuda::decode_chunks(bytes_of(in), device_chunks.data(), layout,
+                        {slots.data(), device_table_of.data(), device_tables.data(), front.head.lanes},
+                        {device_values.data(), device_shifts.data(), front.head.step}, magnitudes.data(), running ? means.data() : nullptr,
+                        y.data_ptr<float>(), unsound.data(), stream_of(x));
+    return fetch_one(unsound.data(), stream_of(x)) == 0;
+  }
+
+  RateControl control_;
+};
+
+}  // namespace
+
+std::unique_ptr<Twin> make_entropy_twin(EntropyKind kind, EntropyTarget target) { return std::make_unique<EntropyTwin>(kind, target); }
 
 }  // namespace epipe::codec

@@ -1,0 +1,55 @@
+#pragma once
+
+#include <torch/types.h>
+
+#include <optional>
+
+#include "epipe/codec/cuda/memory.h"
+#include "epipe/codec/cuda/twin.h"
+#include "epipe/codec/kernels/cuda/layout.h"
+#include "epipe/codec/rate_control.h"
+
+namespace epipe::codec {
+
+// Planes in the numbers that kernels take.
+kernels::cuda::Layout layout_of(const Planes& planes);
+// The first slot of every plane of blocks; one entry for rows.
+DeviceArray<std::uint16_t> slots_of_planes(const torch::Tensor& x, const Planes& planes);
+
+// A tensor on a device. Its symbols stay there between calls with the same planes.
+class DevicePasses final : public Passes {
+ public:
+  explicit DevicePasses(torch::Tensor x) : x_(std::move(x)) {}
+
+  std::vector<BlockSums> sum_blocks() override;
+  std::vector<float> load(const Planes& planes, std::span<const Chunk> parts) override;
+  std::vector<TokenCounts> tokenize(const Planes& planes, const kernels::DeadZone& zone) override;
+  double squared_error(const Planes& planes, const kernels::DeadZone& zone, const TokenTables& tables, float step) override;
+
+  // The tokens of the last tokenize() as a payload.
+  DevicePayload write(const Decision& decision);
+
+ private:
+  // Of one layout of the tensor.
+  struct Symbols {
+    Form form;
+    kernels::cuda::Layout layout;
+    DeviceArray<std::uint16_t> slot_of_plane;
+    torch::Tensor y;  // x itself for rows
+    DeviceArray<std::uint8_t> tokens, levels;
+    DeviceArray<std::uint32_t> raw_bits;  // by chunk
+  };
+  struct Raw {
+    std::vector<std::uint32_t> bytes;  // by chunk
+    std::vector<std::uint64_t> first_word;
+    DeviceArray<std::uint32_t> words;
+  };
+
+  Symbols& symbols_for(const Planes& planes);
+  Raw write_raw(const kernels::DeadZone& zone);
+
+  torch::Tensor x_;
+  std::optional<Symbols> symbols_;
+};
+
+}  // namespace epipe::codec

@@ -1,0 +1,174 @@
+#include "epipe/codec/rate_control.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "epipe/wire/frame.h"
+
+namespace epipe::codec {
+namespace {
+
+constexpr const char* kStateName = "rate";
+constexpr double kStepFloor = 2e-3;     // of the RMS of the values that are not zero
+constexpr double kAim = 0.994;          // of the target, which is an upper bound
+constexpr int kMaxPasses = 3;           // over the whole tensor, to meet the target
+constexpr int kMaxErrorPasses = 12;     // an error bound is kept
+constexpr std::uint64_t kRecheck = 64;  // calls after which the form is chosen again
+constexpr int kPlainExponents = 60;
+
+double payload_bits(const Planes& planes, const CodedHead& head, const TokenTables& tables, std::span<const TokenCounts> counts) {
+  Bytes side;
+  write_tables(tables, planes.levels(), side);
+  const double per_chunk = 16.0 * head.lanes + 8 * 4;  // states beyond what they carry, and the index
+  return coded_bits(counts, tables) + 8 * (12 + static_cast<double>(side.size())) + per_chunk * static_cast<double>(planes.chunks());
+}
+
+}  // namespace
+
+std::string RateControl::spec() const {
+  const char* const names[] = {"ec", "dct", "auto"};  // NOLINT(*-avoid-c-arrays)
+  return fmt::format("{}{}{}", names[static_cast<int>(kind_)], target_.is_error ? '@' : ':', target_.value);
+}
+
+int RateControl::scaling_exponent(float largest) { return std::abs(std::ilogb(largest)) > kPlainExponents ? std::ilogb(largest) : 0; }
+
+RateControl::Scale RateControl::scale_of(float largest, std::span<const BlockSums> blocks) {
+  BlockSums all;
+  for (const BlockSums& block : blocks) {
+    all.energy += block.energy;
+    all.nonzero += block.nonzero;
+  }
+  return {largest, all.energy, std::sqrt(all.energy / static_cast<double>(std::max<std::uint64_t>(1, all.nonzero)))};
+}
+
+// The forms this codec may take for a shape, the preferred one first.
+std::vector<Form> RateControl::forms(const TensorSpec& tensor) const {
+  std::vector<Form> all;
+  const auto add = [&](Form form) {
+    if (Planes::fits(tensor, form)) all.push_back(form);
+  };
+  if (kind_ != EntropyKind::kEc && tensor.dims.size() >= 3) {
+    add({8, Context::kParents, true});
+    if (std::max(tensor.dims.back(), tensor.dims[tensor.dims.size() - 2]) > 8) add({16, Context::kParents, true});
+  }
+  if (kind_ != EntropyKind::kDct || all.empty()) {
+    add({0, Context::kRunning});
+    add({0, Context::kNeighbours});
+    if (tensor.dims.size() == 4) add({16, Context::kParents, false});
+    if (all.empty() || tensor.values() < 4096) add({0, Context::kNone});
+  }
+  return all;
+}
+
+unsigned RateControl::chunk_log2() const {
+  constexpr double kStateShare = 0.005;  // of the bits may go into states
+  const double rate = target_.is_error ? 1 : target_.value;
+  return static_cast<unsigned>(std::clamp(std::ceil(std::log2(16.0 * kernels::kMaxStates / kStateShare / rate)), 14.0, 20.0));
+}
+
+// Bits that the payload may take, or the squared error it may have.
+double RateControl::goal(const TensorSpec& tensor, const Scale& scale) const {
+  if (target_.is_error) return target_.value * scale.energy;
+  const std::size_t header = (wire::kFixedBytes + 8 * tensor.dims.size() + spec().size() + 7) / 8 * 8;
+  const double all = target_.value * static_cast<double>(tensor.values());
+  return std::max(all - 8 * static_cast<double>(header), 0.5 * all);
+}
+
+StepRange RateControl::range_for(const Form& form, const Scale& scale, float guess) const {
+  const float gain = form.transform ? form.edge : 1;  // how much larger than a value a coefficient can be
+  const float finest = scale.largest * gain / kernels::kMaxLevel;
+  const float floor = target_.is_error ? finest : std::max(finest, static_cast<float>(kStepFloor * scale.rms));
+  const float ceiling = 2 * gain * scale.largest;
+  return {floor, ceiling, guess > 0 ? guess : static_cast<float>(0.2 * scale.rms)};
+}
+
+float RateControl::find_step(const Sample& sample, double wanted, const StepRange& range) const {
+  return solve_step([&](float step) { return target_.is_error ? sample.squared_error(step) : sample.bits(step); }, wanted, range);
+}
+
+// The form with the least error at the wanted rate, or the least bits at the wanted error, on the sample.
+Form RateControl::choose_form(const TensorSpec& tensor, SymbolSource& source, const Scale& scale) const {
+  const std::vector<Form> all = forms(tensor);
+  Form best = all.front();
+  double least = std::numeric_limits<double>::infinity();
+  for (const Form& form : all) {
+    if (all.size() == 1) break;
+    const Sample sample(Planes(tensor, form, chunk_log2()), source, *options_.kernels, options_.pool, kChoiceSymbols);
+    const float step = find_step(sample, goal(tensor, scale), range_for(form, scale, 0));
+    // At the floor of the step the rate decides.
+    const double cost =
+        target_.is_error ? sample.bits(step) : sample.squared_error(step) * std::exp2(2 * sample.bits(step) / goal(tensor, scale));
+    if (cost < least) {
+      least = cost;
+      best = form;
+    }
+  }
+  return best;
+}
+
+Decision RateControl::decide(const TensorSpec& tensor, float largest, int exponent, Passes& passes, bool frozen) {
+  Memory memory = memory_.value_or(Memory{});
+  Decision decision = decide(tensor, scale_of(largest, passes.sum_blocks()), exponent, passes, memory);
+  if (!frozen) memory_ = memory;
+  return decision;
+}
+
+Decision RateControl::decide(const TensorSpec& tensor, const Scale& scale, int exponent, Passes& passes, Memory& memory) const {
+  const bool fits = memory.calls > 0 && Planes::fits(tensor, memory.form);
+  if (!fits || memory.calls % kRecheck == 0) {
+    const Form form = choose_form(tensor, passes, scale);
+    if (!fits || !(form == memory.form)) memory = {form, 0, 1, memory.calls};
+  }
+  ++memory.calls;
+  const Planes planes(tensor, memory.form, chunk_log2());
+  Sample sample(planes, passes, *options_.kernels, options_.pool);
+  const StepRange range = range_for(memory.form, scale, std::ldexp(memory.step, -exponent));
+  const double wanted = goal(tensor, scale);
+  Decision decision{planes, {memory.form, chunk_log2(), lanes_for(planes.chunk(0).symbols), range.guess, exponent}, {}, {}};
+  CodedHead& head = decision.head;
+  const auto search = [&] { return find_step(sample, kAim * wanted / memory.correction, {range.floor, range.ceiling, head.step}); };
+  head.step = search();
+  sample.adapt(head.step);
+  double got = 0;
+  for (int pass = 1; pass <= (target_.is_error ? kMaxErrorPasses : kMaxPasses); ++pass) {
+    const bool creeping = target_.is_error && pass > kMaxPasses;  // a tensor so small that its error jumps from step to step
+    head.step = creeping ? head.step * static_cast<float>(std::min(0.9, std::sqrt(0.95 * wanted / got))) : search();
+    decision.zone = dead_zone(head.step, sample.rounding());
+    const std::vector<TokenCounts> counts = passes.tokenize(planes, decision.zone);
+    decision.tables = fit_tables(counts, sample.shifts(head.step), planes.levels());
+    got = target_.is_error ? passes.squared_error(planes, decision.zone, decision.tables, head.step)
+                           : payload_bits(planes, head, decision.tables, counts);
+    const double promised = target_.is_error ? sample.squared_error(head.step) : sample.bits(head.step);
+    if (promised > 0 && got > 0) memory.correction = std::clamp(got / promised, 0.05, 20.0);
+    const bool at_end = head.step <= range.floor || creeping;
+    if (got <= wanted && (at_end || got >= (target_.is_error ? 0.93 : 0.98) * wanted)) break;
+  }
+  memory.step = std::ldexp(head.step, exponent);
+  return decision;
+}
+
+State RateControl::state() const {
+  if (!memory_) return {};
+  const std::vector<double> numbers = {static_cast<double>(memory_->form.edge),
+                                       static_cast<double>(memory_->form.context),
+                                       memory_->form.transform ? 1.0 : 0.0,
+                                       memory_->step,
+                                       memory_->correction,
+                                       static_cast<double>(memory_->calls)};
+  return {{kStateName, torch::tensor(numbers, torch::kFloat64)}};
+}
+
+void RateControl::set_state(const State& state) {
+  memory_.reset();
+  const auto found = state.find(kStateName);
+  if (found == state.end() || found->second.numel() != 6) return;
+  const auto numbers = found->second.to(torch::kFloat64).contiguous();
+  const double* const n = numbers.data_ptr<double>();
+  const Form form{static_cast<std::uint8_t>(n[0]), static_cast<Context>(static_cast<std::uint8_t>(n[1])), n[2] != 0};
+  memory_ = Memory{form, static_cast<float>(n[3]), n[4], static_cast<std::uint64_t>(n[5])};
+}
+
+}  // namespace epipe::codec

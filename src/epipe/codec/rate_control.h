@@ -1,0 +1,88 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "epipe/codec/codec.h"
+#include "epipe/codec/entropy_payload.h"
+#include "epipe/codec/factories.h"
+#include "epipe/codec/planes.h"
+#include "epipe/codec/step_search.h"
+#include "epipe/codec/token_tables.h"
+
+// The part of the entropy codecs that decides: form, step and tables of a tensor, by a search on a sample, then checked on the counts of
+// the whole. It does not care where the tensor lies.
+namespace epipe::codec {
+
+// Sums over 2^14 values, each in a fixed order: sixteen interleaved sums of squares, added up from the first to the last.
+struct BlockSums {
+  double energy = 0;
+  std::uint64_t nonzero = 0;
+};
+inline constexpr std::size_t kSumBlock = 1U << 14U;
+
+// What has to be done to a whole tensor, wherever it lies.
+class Passes : public SymbolSource {
+ public:
+  virtual std::vector<BlockSums> sum_blocks() = 0;
+  // Tokens and levels of all symbols, kept until the next call, and what they count to.
+  virtual std::vector<TokenCounts> tokenize(const Planes& planes, const kernels::DeadZone& zone) = 0;
+  // With the tokens of the last call: the sum of (x - x')^2.
+  virtual double squared_error(const Planes& planes, const kernels::DeadZone& zone, const TokenTables& tables, float step) = 0;
+};
+
+struct Decision {
+  Planes planes;
+  CodedHead head;
+  TokenTables tables;
+  kernels::DeadZone zone;  // of the last tokenize()
+};
+
+class RateControl {
+ public:
+  RateControl(EntropyKind kind, EntropyTarget target, const CodecOptions& options) : kind_(kind), target_(target), options_(options) {}
+
+  std::string spec() const;
+
+  // A tensor with extremes beyond 2^60 is coded as 2^-exponent times itself; 0 for all others.
+  static int scaling_exponent(float largest);
+
+  // For a tensor that is not all zeros, scaled already; `largest` is its largest magnitude. Remembers what it found unless `frozen`.
+  Decision decide(const TensorSpec& tensor, float largest, int exponent, Passes& passes, bool frozen);
+
+  State state() const;
+  void set_state(const State& state);
+
+ private:
+  // What the encoder remembers.
+  struct Memory {
+    Form form;
+    float step = 0;
+    double correction = 1;  // what the whole tensor took over what the sample promised
+    std::uint64_t calls = 0;
+  };
+  struct Scale {
+    float largest;  // magnitude
+    double energy;  // sum of squares
+    double rms;     // of the values that are not zero
+  };
+
+  static Scale scale_of(float largest, std::span<const BlockSums> blocks);
+  std::vector<Form> forms(const TensorSpec& tensor) const;
+  unsigned chunk_log2() const;
+  double goal(const TensorSpec& tensor, const Scale& scale) const;
+  StepRange range_for(const Form& form, const Scale& scale, float guess) const;
+  float find_step(const Sample& sample, double wanted, const StepRange& range) const;
+  Form choose_form(const TensorSpec& tensor, SymbolSource& source, const Scale& scale) const;
+  Decision decide(const TensorSpec& tensor, const Scale& scale, int exponent, Passes& passes, Memory& memory) const;
+
+  EntropyKind kind_;
+  EntropyTarget target_;
+  CodecOptions options_;
+  std::optional<Memory> memory_;  // none before the first call
+};
+
+}  // namespace epipe::codec
