@@ -22,6 +22,13 @@ std::vector<std::int8_t> flat_shifts(const TokenTables& tables) {
   return flat;
 }
 
+std::vector<cuda::EncodeEntry> encode_entries(const TokenTables& tables) {
+  const kernels::EncodeTables plain(tables.tables);
+  std::vector<cuda::EncodeEntry> entries(tables.tables.size() * kernels::kTokenRoom);
+  for (std::size_t i = 0; i < entries.size(); ++i) entries[i] = cuda::encode_entry(plain.data()[i]);
+  return entries;
+}
+
 }  // namespace
 
 cuda::Layout layout_of(const Planes& planes) {
@@ -54,11 +61,15 @@ DeviceArray<std::uint16_t> slots_of_planes(const torch::Tensor& x, const Planes&
   return sent_array<std::uint16_t>(x, slots);
 }
 
-std::vector<BlockSums> DevicePasses::sum_blocks() {
+// One pass for all that rate control starts from.
+DevicePasses::DevicePasses(torch::Tensor x) : x_(std::move(x)) {
   const auto n = static_cast<std::size_t>(x_.numel());
-  const DeviceArray<cuda::BlockSums> sums(x_, (n + kSumBlock - 1) / kSumBlock);
-  cuda::sum_blocks(x_.data_ptr<float>(), n, sums.data(), stream_of(x_));
-  return fetch_array(reinterpret_cast<const BlockSums*>(sums.data()), sums.size(), stream_of(x_));
+  const DeviceArray<cuda::BlockSums> sums(x_, (n + kSumBlock - 1) / kSumBlock + 1);
+  auto* const largest = reinterpret_cast<kernels::Key*>(sums.data() + sums.size() - 1);
+  cuda::sum_blocks(x_.data_ptr<float>(), n, sums.data(), largest, stream_of(x_));
+  sums_ = fetch_array(reinterpret_cast<const BlockSums*>(sums.data()), sums.size(), stream_of(x_));
+  std::memcpy(&largest_, &sums_.back(), sizeof(largest_));
+  sums_.pop_back();
 }
 
 std::vector<float> DevicePasses::load(const Planes& planes, std::span<const Chunk> parts) {
@@ -95,9 +106,8 @@ std::vector<TokenCounts> DevicePasses::tokenize(const Planes& planes, const kern
   const Stream stream = stream_of(x_);
   const DeviceArray<TokenCounts> counts(x_, planes.slots());
   clear(counts.data(), counts.size() * sizeof(TokenCounts), stream);
-  cuda::quantize(own.y.data_ptr<float>(), planes.symbols(), zone, own.tokens.data(), stream);
+  cuda::quantize(own.y.data_ptr<float>(), own.layout, zone, own.tokens.data(), own.raw_bits.data(), stream);
   cuda::find_levels(own.tokens.data(), own.layout, own.slot_of_plane.data(), own.levels.data(), counts.data()->data(), stream);
-  cuda::count_raw_bits(own.tokens.data(), own.layout, own.raw_bits.data(), stream);
   return fetch_array(counts.data(), counts.size(), stream);
 }
 
@@ -138,15 +148,13 @@ DevicePayload DevicePasses::write(const Decision& decision) {
   const Stream stream = stream_of(x_);
   const CodedHead& head = decision.head;
   const std::size_t chunks = own.layout.chunks;
-  const kernels::EncodeTables encode_tables(decision.tables.tables);
-  const std::span<const std::uint32_t> entries(encode_tables.data(), decision.tables.tables.size() * kernels::kTokenRoom);
-  const auto tables = sent_array<std::uint32_t>(x_, entries);
+  const auto entries = sent_array<cuda::EncodeEntry>(x_, encode_entries(decision.tables));
   const auto table_of = sent_array<std::uint8_t>(x_, decision.tables.table_of);
-  const cuda::Coding coding{own.slot_of_plane.data(), table_of.data(), tables.data(), head.lanes};
+  const cuda::Coding coding{own.slot_of_plane.data(), table_of.data(), head.lanes};
   const DeviceArray<std::byte> room(x_, chunks * cuda::words_room(own.layout.chunk_units * own.layout.symbols));
   const DeviceArray<std::uint32_t> states(x_, chunks * kernels::kMaxStates);
   const DeviceArray<std::uint32_t> word_counts(x_, chunks);
-  cuda::encode_chunks(own.tokens.data(), own.levels.data(), own.layout, coding, room.data(), states.data(), word_counts.data(), stream);
+  cuda::encode_chunks(own.tokens.data(), own.levels.data(), own.layout, coding, entries.data(), room.data(), states.data(), word_counts.data(), stream);
   const Raw raw = write_raw(decision.zone);
 
   std::vector<ChunkSizes> sizes;

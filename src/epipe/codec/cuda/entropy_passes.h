@@ -19,9 +19,12 @@ DeviceArray<std::uint16_t> slots_of_planes(const torch::Tensor& x, const Planes&
 // A tensor on a device. Its symbols stay there between calls with the same planes.
 class DevicePasses final : public Passes {
  public:
-  explicit DevicePasses(torch::Tensor x) : x_(std::move(x)) {}
+  explicit DevicePasses(torch::Tensor x);
 
-  std::vector<BlockSums> sum_blocks() override;
+  // The magnitude key of the largest value.
+  kernels::Key largest() const { return largest_; }
+
+  std::vector<BlockSums> sum_blocks() override { return sums_; }
   std::vector<float> load(const Planes& planes, std::span<const Chunk> parts) override;
   std::vector<TokenCounts> tokenize(const Planes& planes, const kernels::DeadZone& zone) override;
   double squared_error(const Planes& planes, const kernels::DeadZone& zone, const TokenTables& tables, float step) override;
@@ -49,6 +52,8 @@ class DevicePasses final : public Passes {
   Raw write_raw(const kernels::DeadZone& zone);
 
   torch::Tensor x_;
+  kernels::Key largest_ = 0;
+  std::vector<BlockSums> sums_;
   std::optional<Symbols> symbols_;
 };
 

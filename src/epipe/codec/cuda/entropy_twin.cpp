@@ -2,7 +2,6 @@
 
 #include "epipe/codec/cuda/entropy_passes.h"
 #include "epipe/codec/cuda/twins.h"
-#include "epipe/codec/kernels/cuda/order.h"
 #include "epipe/codec/kernels/cuda/plain.h"
 #include "epipe/codec/kernels/cuda/rans.h"
 #include "epipe/codec/kernels/cuda/transform.h"
@@ -15,21 +14,23 @@ namespace {
 
 namespace cuda = kernels::cuda;
 
+constexpr int kThreads = 4;                                // that search for a step on the host while the device waits
 constexpr std::size_t kMostFront = std::size_t{1} << 18U;  // bytes that hold the front of nearly every payload
 
 class EntropyTwin final : public Twin {
  public:
-  EntropyTwin(EntropyKind kind, EntropyTarget target) : control_(kind, target, {}) {}
+  EntropyTwin(EntropyKind kind, EntropyTarget target) : pool_(kThreads), control_(kind, target, {&pool_}) {}
 
   std::optional<DevicePayload> encode(const torch::Tensor& x, const EncodeContext& at) override {
-    const float largest = largest_magnitude(x);
-    if (!std::isfinite(largest)) return std::nullopt;
+    std::optional<DevicePasses> passes(x);
+    if (passes->largest() >= kernels::kInfinityKey) return std::nullopt;
+    const float largest = kernels::key_value(passes->largest());
     if (largest == 0) return of_kind(x, PayloadKind::kZeros, {});
     const int exponent = RateControl::scaling_exponent(largest);
-    DevicePasses passes(exponent == 0 ? x : scaled(x, -exponent));
+    if (exponent != 0) passes.emplace(scaled(x, -exponent));
     const TensorSpec tensor = spec_of(x);
-    const Decision decision = control_.decide(tensor, std::ldexp(largest, -exponent), exponent, passes, at.frozen);
-    DevicePayload payload = passes.write(decision);
+    const Decision decision = control_.decide(tensor, std::ldexp(largest, -exponent), exponent, *passes, at.frozen);
+    DevicePayload payload = passes->write(decision);
     return payload.size <= entropy_bounds(tensor).max ? payload : of_kind(x, PayloadKind::kPlain, x);
   }
 
@@ -48,14 +49,6 @@ class EntropyTwin final : public Twin {
 
  private:
   static std::byte* bytes_of(const DevicePayload& payload) { return reinterpret_cast<std::byte*>(payload.bytes.data_ptr<std::uint8_t>()); }
-
-  // Infinity for NaN as well.
-  static float largest_magnitude(const torch::Tensor& x) {
-    const DeviceArray<kernels::KeyRange> range(x, 1);
-    cuda::key_range(x.data_ptr<float>(), static_cast<std::size_t>(x.numel()), kernels::KeyOf::kMagnitude, range.data(), stream_of(x));
-    const kernels::Key largest = fetch_one(range.data(), stream_of(x)).max;
-    return kernels::key_value(std::min(largest, kernels::kInfinityKey));
-  }
 
   static torch::Tensor scaled(const torch::Tensor& x, int exponent) {
     auto y = torch::empty_like(x);
@@ -140,12 +133,13 @@ class EntropyTwin final : public Twin {
     const DeviceArray<std::uint32_t> unsound(x, 1);
     clear(unsound.data(), 4, stream_of(x));
     cuda::decode_chunks(bytes_of(in), device_chunks.data(), layout,
-                        {slots.data(), device_table_of.data(), device_tables.data(), front.head.lanes},
+                        {slots.data(), device_table_of.data(), front.head.lanes}, device_tables.data(),
                         {device_values.data(), device_shifts.data(), front.head.step}, magnitudes.data(), running ? means.data() : nullptr,
                         y.data_ptr<float>(), unsound.data(), stream_of(x));
     return fetch_one(unsound.data(), stream_of(x)) == 0;
   }
 
+  ThreadPool pool_;  // the search for a step does not depend on it
   RateControl control_;
 };
 

@@ -99,7 +99,7 @@ __global__ void __launch_bounds__(kThreads)
   __shared__ std::uint32_t prefixes[kGroups];
   if (first >= selection->groups) return;
   const unsigned groups = min(kGroups, selection->groups - first);
-  if (threadIdx.x < kGroups) prefixes[threadIdx.x] = selection->group_prefix[first + min(threadIdx.x, groups - 1)];
+  if (threadIdx.x < kGroups) prefixes[threadIdx.x] = threadIdx.x < groups ? selection->group_prefix[first + threadIdx.x] : ~0U;
   for (unsigned b = threadIdx.x; b < kGroups * kNextBins; b += blockDim.x) bins[b] = 0;
   __syncthreads();
   std::uint32_t wanted[kGroups];
@@ -112,10 +112,10 @@ __global__ void __launch_bounds__(kThreads)
       return;
     }
     const std::uint32_t prefix = key >> (shift + kNextBits);
+    unsigned found = kGroups;
 #pragma unroll
-    for (unsigned g = 0; g < kGroups; ++g) {
-      if (prefix == wanted[g] && g < groups) atomicAdd(bins + g * kNextBins + ((key >> shift) & (kNextBins - 1)), 1U);
-    }
+    for (unsigned g = 0; g < kGroups; ++g) found = prefix == wanted[g] ? g : found;
+    if (found < kGroups) atomicAdd(bins + found * kNextBins + ((key >> shift) & (kNextBins - 1)), 1U);
   });
   zeros = __reduce_add_sync(kAllLanes, zeros);
   for (unsigned g = 0; g < groups && threadIdx.x % kWarp == 0 && zeros > 0; ++g) {

@@ -9,7 +9,7 @@ constexpr unsigned kChunksPerBlock = 4;  // one warp each
 
 __device__ std::uint64_t own_chunk() { return static_cast<std::uint64_t>(blockIdx.x) * kChunksPerBlock + threadIdx.x / kWarp; }
 __device__ unsigned lane_index() { return threadIdx.x % kWarp; }
-__device__ unsigned slot_of(const Layout& layout, const Coding& coding, std::uint64_t plane) {
+__device__ unsigned slot_of(const Layout& layout, const Coding& coding, unsigned plane) {
   return layout.blocks ? coding.slot_of_plane[plane] : 0U;
 }
 
@@ -19,35 +19,74 @@ __device__ unsigned slot_of(const Layout& layout, const Coding& coding, std::uin
 class BackwardSteps {
  public:
   __device__ BackwardSteps(const Layout& layout, const DeviceChunk& chunk, unsigned lanes)
-      : layout_(layout), chunk_(chunk), lanes_(lanes), plane_(chunk.planes(layout)) {}
+      : stride_(static_cast<unsigned>(layout.blocks ? chunk.units : layout.row)),
+        units_(static_cast<unsigned>(chunk.units)),
+        blocks_(layout.blocks),
+        lanes_(lanes),
+        plane_(static_cast<unsigned>(chunk.planes(layout))) {}
   // False when there is nothing left.
   __device__ bool advance() {
     if (step_ == 0) {
       if (plane_ == 0) return false;
       --plane_;
-      length_ = chunk_.plane_length(layout_, plane_);
-      begin_ = chunk_.plane_begin(layout_, plane_);
-      step_ = (length_ + lanes_ - 1) / lanes_;
+      length_ = blocks_ ? units_ : min(stride_, units_ - plane_ * stride_);
+      step_ = (length_ + lanes_ - 1) / lanes_ * lanes_;
     }
-    --step_;
+    step_ -= lanes_;
     return true;
   }
-  __device__ std::uint64_t plane() const { return plane_; }
-  // Of this lane; false where the plane has no such symbol.
-  __device__ bool symbol(unsigned lane, std::uint64_t* at) const {
-    *at = begin_ + step_ * lanes_ + lane;
-    return lane < lanes_ && step_ * lanes_ + lane < length_;
-  }
+  __device__ unsigned plane() const { return plane_; }
+  __device__ bool has(unsigned lane) const { return lane < lanes_ && step_ + lane < length_; }
+  __device__ unsigned symbol(unsigned lane) const { return plane_ * stride_ + step_ + lane; }
 
  private:
-  const Layout& layout_;
-  const DeviceChunk& chunk_;
-  std::uint64_t lanes_, plane_, step_ = 0, length_ = 0, begin_ = 0;
+  unsigned stride_, units_;
+  bool blocks_;
+  unsigned lanes_, plane_, step_ = 0, length_ = 0;
 };
 
+constexpr unsigned kBatchSteps = 8;  // whose loads are on their way together
+
+// Token, level and slot of one symbol in a word; 0 where a lane has none.
+constexpr std::uint32_t kHasSymbol = 1U << 31;
+
+struct EncodeBatch {
+  std::uint32_t packed[kBatchSteps];
+
+  // False when there was not one step left.
+  __device__ bool fill(BackwardSteps& steps, const std::uint8_t* __restrict__ tokens, const std::uint8_t* __restrict__ levels,
+                       const Layout& layout, const Coding& coding, unsigned lane) {
+    bool any = false;
+#pragma unroll
+    for (unsigned k = 0; k < kBatchSteps; ++k) {
+      packed[k] = 0;
+      if (!steps.advance()) continue;
+      any = true;
+      if (!steps.has(lane)) continue;
+      const unsigned at = steps.symbol(lane);
+      packed[k] = kHasSymbol | slot_of(layout, coding, steps.plane()) << 16 | levels[at] << 8 | tokens[at];
+    }
+    return any;
+  }
+  __device__ EncodeEntry entry(unsigned k, const Coding& coding, const EncodeEntry* __restrict__ entries) const {
+    if (packed[k] == 0) return {0, 0};
+    const unsigned slot = ((packed[k] ^ kHasSymbol) >> 16) + (packed[k] >> 8 & 0xff);
+    const uint2 loaded = __ldg(reinterpret_cast<const uint2*>(entries) + __ldg(coding.table_of + slot) * kTokenRoom + (packed[k] & 0xff));
+    return {loaded.x, loaded.y};
+  }
+};
+
+__device__ std::uint32_t divide(std::uint32_t x, std::uint32_t frequency, std::uint32_t factor) {
+  const int bits = 32 - __clz(static_cast<int>(frequency - 1));
+  const std::uint32_t t = __umulhi(x, factor);
+  return (t + ((x - t) >> min(bits, 1))) >> max(bits - 1, 0);
+}
+
+// Tokens and levels of the next batch are on their way while the states take in this one.
 __global__ void __launch_bounds__(kWarp* kChunksPerBlock)
     encode_kernel(const std::uint8_t* __restrict__ tokens, const std::uint8_t* __restrict__ levels, Layout layout, Coding coding,
-                  std::byte* __restrict__ room, std::uint32_t* __restrict__ states, std::uint32_t* __restrict__ word_counts) {
+                  const EncodeEntry* __restrict__ entries, std::byte* __restrict__ room, std::uint32_t* __restrict__ states,
+                  std::uint32_t* __restrict__ word_counts) {
   const std::uint64_t c = own_chunk();
   if (c >= layout.chunks) return;
   const DeviceChunk chunk(layout, c);
@@ -58,32 +97,29 @@ __global__ void __launch_bounds__(kWarp* kChunksPerBlock)
   BackwardSteps steps(layout, chunk, coding.lanes);
   std::uint32_t x = kLowestState;
   std::uint32_t words = 0;
-  // The next entry is on its way while the state takes in this one. A frequency of 0 marks lanes without a symbol.
-  const auto fetch = [&](bool any) -> std::uint32_t {
-    std::uint64_t at;
-    if (!any || !steps.symbol(lane, &at)) return 0;
-    const unsigned slot = slot_of(layout, coding, steps.plane()) + levels[chunk.begin + at];
-    return __ldg(coding.tables + __ldg(coding.table_of + slot) * kTokenRoom + tokens[chunk.begin + at]);
-  };
-  bool any = steps.advance();
-  std::uint32_t next = fetch(any);
-  while (any) {
-    const std::uint32_t entry = next;
-    any = steps.advance();
-    next = fetch(any);
-    const std::uint32_t frequency = entry >> 16;
-    const bool full = frequency != 0 && x >> 20 >= frequency;
-    const unsigned writers = __ballot_sync(kAllLanes, full);
-    const int count = __popc(writers);
-    out -= count;
-    words += static_cast<std::uint32_t>(count);
-    if (full) {
-      out[__popc(writers & below)] = static_cast<std::uint16_t>(x);
-      x >>= 16;
-    }
-    if (frequency != 0) {
-      const std::uint32_t quotient = x / frequency;
-      x = (quotient << kProbabilityBits) + (x - quotient * frequency) + (entry & 0xffff);
+  EncodeBatch next;
+  bool more = next.fill(steps, tokens + chunk.begin, levels + chunk.begin, layout, coding, lane);
+  while (more) {
+    EncodeEntry batch[kBatchSteps];
+#pragma unroll
+    for (unsigned k = 0; k < kBatchSteps; ++k) batch[k] = next.entry(k, coding, entries);
+    more = next.fill(steps, tokens + chunk.begin, levels + chunk.begin, layout, coding, lane);
+#pragma unroll
+    for (unsigned k = 0; k < kBatchSteps; ++k) {
+      const std::uint32_t frequency = batch[k].frequency_and_start >> 16;
+      const bool full = frequency != 0 && x >> 20 >= frequency;
+      const unsigned writers = __ballot_sync(kAllLanes, full);
+      const int count = __popc(writers);
+      out -= count;
+      words += static_cast<std::uint32_t>(count);
+      if (full) {
+        out[__popc(writers & below)] = static_cast<std::uint16_t>(x);
+        x >>= 16;
+      }
+      if (frequency != 0) {
+        const std::uint32_t quotient = divide(x, frequency, batch[k].factor);
+        x = (quotient << kProbabilityBits) + (x - quotient * frequency) + (batch[k].frequency_and_start & 0xffff);
+      }
     }
   }
   states[c * kMaxStates + lane] = x;
@@ -136,97 +172,159 @@ class RawBits {
   std::uint64_t cursor_ = 0;
 };
 
-// The context level of symbol i of a plane, from the magnitudes of earlier planes. All but the neighbours were written by this lane.
-__device__ unsigned level_before(const Layout& layout, const DeviceChunk& chunk, std::uint64_t p, std::uint64_t i, std::uint64_t length,
-                                 const std::uint8_t* magnitudes, std::uint16_t* means) {
-  if (layout.blocks) {
-    return parent_level(layout, static_cast<unsigned>(p), [&](unsigned k) -> unsigned { return magnitudes[k * chunk.units + i]; });
+// The words of a chunk: 64 of them lie in the registers of a warp, so that taking some never waits for memory.
+class Words {
+ public:
+  __device__ Words(const std::uint16_t* in, const std::uint16_t* end, unsigned lane) : next_(in + lane), end_(end), left_(end - in) {
+    low_ = load();
+    high_ = load();
   }
-  if (layout.context == Context::kNone || p == 0) return 0;
-  const std::uint8_t* const before = magnitudes + (p - 1) * layout.row + i;
-  if (layout.context == Context::kRunning) {
-    const unsigned mean = next_mean(p == 1 ? 128U * before[0] : means[i], before[0]);
-    means[i] = static_cast<std::uint16_t>(mean);
-    return running_level(mean);
+  // The next words go to the lanes of the mask, in their order. False, for all lanes, when there are too few.
+  __device__ bool take(unsigned lanes, unsigned below, std::uint32_t* word) {
+    const int count = __popc(lanes);
+    if (left_ < count) return false;
+    const unsigned index = taken_ + static_cast<unsigned>(__popc(lanes & below));
+    const std::uint32_t from_low = __shfl_sync(kAllLanes, low_, static_cast<int>(index % kWarp));
+    const std::uint32_t from_high = __shfl_sync(kAllLanes, high_, static_cast<int>(index % kWarp));
+    *word = index < kWarp ? from_low : from_high;
+    left_ -= count;
+    taken_ += static_cast<unsigned>(count);
+    if (taken_ >= kWarp) {
+      taken_ -= kWarp;
+      low_ = high_;
+      high_ = load();
+    }
+    return true;
   }
-  unsigned sum = 2U * before[0];
-  if (i > 0) sum += before[-1];
-  if (i + 1 < length) sum += before[1];
-  return neighbour_level(sum);
-}
+  __device__ bool over() const { return left_ == 0; }
+
+ private:
+  __device__ std::uint32_t load() {
+    const std::uint32_t word = next_ < end_ ? *next_ : 0;
+    next_ += kWarp;
+    return word;
+  }
+  const std::uint16_t* next_;
+  const std::uint16_t* end_;
+  std::ptrdiff_t left_;
+  std::uint32_t low_, high_;
+  unsigned taken_ = 0;
+};
+
+// A plane of a chunk, and how it follows from those before it.
+struct DecodePlane {
+  const Layout& layout;
+  unsigned index, stride, begin, length;
+
+  __device__ DecodePlane(const Layout& own_layout, const DeviceChunk& chunk, unsigned p)
+      : layout(own_layout),
+        index(p),
+        stride(static_cast<unsigned>(own_layout.blocks ? chunk.units : own_layout.row)),
+        begin(p * stride),
+        length(own_layout.blocks ? stride : min(stride, static_cast<unsigned>(chunk.units) - begin)) {}
+
+  // The context level of symbol i, from the magnitudes of earlier planes. All but the neighbours were written by this lane.
+  __device__ unsigned level(unsigned i, const std::uint8_t* magnitudes, std::uint16_t* means) const {
+    if (layout.blocks) return parent_level(layout, index, [&](unsigned k) -> unsigned { return magnitudes[k * stride + i]; });
+    if (layout.context == Context::kNone || index == 0) return 0;
+    const std::uint8_t* const before = magnitudes + begin - stride + i;
+    if (layout.context == Context::kRunning) {
+      const unsigned mean = next_mean(index == 1 ? 128U * before[0] : means[i], before[0]);
+      means[i] = static_cast<std::uint16_t>(mean);
+      return running_level(mean);
+    }
+    unsigned sum = 2U * before[0];
+    if (i > 0) sum += before[-1];
+    if (i + 1 < length) sum += before[1];
+    return neighbour_level(sum);
+  }
+};
+
+constexpr unsigned kDecodeSteps = 4;  // whose levels are looked up together
+constexpr unsigned kNoTable = 0xffffffffU;
 
 __device__ bool decode_chunk(const std::byte* payload, const CodedChunk& coded, const Layout& layout, const DeviceChunk& chunk,
-                             const Coding& coding, const Values& values, std::uint8_t* magnitudes, std::uint16_t* means, float* y) {
+                             const Coding& coding, const std::uint32_t* __restrict__ tables, const Values& values, std::uint8_t* magnitudes,
+                             std::uint16_t* means, float* y) {
   const unsigned lane = lane_index();
   const unsigned below = (1U << lane) - 1;
   if (coded.word_bytes < 4 * coding.lanes || coded.word_bytes % 2 != 0) return false;
-  const auto* in = reinterpret_cast<const std::uint16_t*>(payload + coded.words);
-  const auto* const end = in + coded.word_bytes / 2;
+  const auto* const in = reinterpret_cast<const std::uint16_t*>(payload + coded.words);
   const bool codes = lane < coding.lanes;
   std::uint32_t x = codes ? in[2 * lane] | static_cast<std::uint32_t>(in[2 * lane + 1]) << 16 : kLowestState;
-  in += 2 * coding.lanes;
   if (__any_sync(kAllLanes, x < kLowestState)) return false;
+  Words words(in + 2 * coding.lanes, in + coded.word_bytes / 2, lane);
   RawBits raw(payload + coded.raw, coded.raw_bytes);
-  const std::uint64_t planes = chunk.planes(layout);
-  for (std::uint64_t p = 0; p < planes; ++p) {
-    const std::uint64_t length = chunk.plane_length(layout, p);
-    const std::uint64_t begin = chunk.plane_begin(layout, p);
+  const auto planes = static_cast<unsigned>(chunk.planes(layout));
+  for (unsigned p = 0; p < planes; ++p) {
+    const DecodePlane plane(layout, chunk, p);
     const unsigned slot = slot_of(layout, coding, p);
-    for (std::uint64_t step = 0; step < length; step += coding.lanes) {
-      const std::uint64_t i = step + lane;
-      const bool active = codes && i < length;
-      unsigned table = 0;
-      std::uint32_t entry = 0;
-      if (active) {
-        const unsigned level = level_before(layout, chunk, p, i, length, magnitudes, means);
-        table = __ldg(coding.table_of + slot + level);
-        entry = __ldg(coding.tables + (table << kProbabilityBits) + (x & (kProbabilityScale - 1)));
-        x = ((entry >> 8 & 0xfff) + 1) * (x >> kProbabilityBits) + (entry >> 20);
+    for (unsigned first = 0; first < plane.length; first += kDecodeSteps * coding.lanes) {
+      unsigned table[kDecodeSteps];
+#pragma unroll
+      for (unsigned k = 0; k < kDecodeSteps; ++k) {
+        const unsigned i = first + k * coding.lanes + lane;
+        table[k] = codes && i < plane.length ? __ldg(coding.table_of + slot + plane.level(i, magnitudes, means)) : kNoTable;
       }
-      const bool empty = active && x < kLowestState;
-      const unsigned readers = __ballot_sync(kAllLanes, empty);
-      if (end - in < __popc(readers)) return false;
-      if (empty) x = x << 16 | in[__popc(readers & below)];
-      in += __popc(readers);
-
-      const auto token = static_cast<std::uint8_t>(entry);
-      const bool escapes = active && token >= kFirstEscape;
-      float value = active ? __ldg(values.by_token + table * kTokenRoom + token) : 0.0F;
-      if (__any_sync(kAllLanes, escapes)) {
-        std::uint32_t bits = 0;
-        if (!raw.take(escapes ? raw_bits(token) : 0, &bits)) return false;
-        if (escapes) {
-          const std::int32_t level = escape_base(token) + static_cast<std::int32_t>(bits);
-          value = device_level_value(level, is_negative(token), values.shifts + 2 * table, values.step);
+#pragma unroll
+      for (unsigned k = 0; k < kDecodeSteps; ++k) {
+        if (first + k * coding.lanes >= plane.length) break;
+        const unsigned i = first + k * coding.lanes + lane;
+        const bool active = table[k] != kNoTable;
+        std::uint32_t entry = 0;
+        if (active) {
+          entry = __ldg(tables + (table[k] << kProbabilityBits) + (x & (kProbabilityScale - 1)));
+          x = ((entry >> 8 & 0xfff) + 1) * (x >> kProbabilityBits) + (entry >> 20);
         }
-      }
-      if (active) {
-        y[begin + i] = value;
-        magnitudes[begin + i] = magnitude_of(token);
+        const bool empty = active && x < kLowestState;
+        if (const unsigned readers = __ballot_sync(kAllLanes, empty); readers != 0) {
+          std::uint32_t word;
+          if (!words.take(readers, below, &word)) return false;
+          if (empty) x = x << 16 | word;
+        }
+        const auto token = static_cast<std::uint8_t>(entry);
+        const bool escapes = active && token >= kFirstEscape;
+        float value = active ? __ldg(values.by_token + table[k] * kTokenRoom + token) : 0.0F;
+        if (__any_sync(kAllLanes, escapes)) {
+          std::uint32_t bits = 0;
+          if (!raw.take(escapes ? raw_bits(token) : 0, &bits)) return false;
+          if (escapes) {
+            const std::int32_t level = escape_base(token) + static_cast<std::int32_t>(bits);
+            value = device_level_value(level, is_negative(token), values.shifts + 2 * table[k], values.step);
+          }
+        }
+        if (active) {
+          y[plane.begin + i] = value;
+          magnitudes[plane.begin + i] = magnitude_of(token);
+        }
       }
     }
     if (layout.context == Context::kNeighbours) __syncwarp();
   }
-  return __all_sync(kAllLanes, x == kLowestState) && in == end && raw.over();
+  return __all_sync(kAllLanes, x == kLowestState) && words.over() && raw.over();
 }
 
 __global__ void __launch_bounds__(kWarp* kChunksPerBlock)
-    decode_kernel(const std::byte* __restrict__ payload, const CodedChunk* __restrict__ chunks, Layout layout, Coding coding, Values values,
-                  std::uint8_t* magnitudes, std::uint16_t* means, float* __restrict__ y, std::uint32_t* unsound) {
+    decode_kernel(const std::byte* __restrict__ payload, const CodedChunk* __restrict__ chunks, Layout layout, Coding coding,
+                  const std::uint32_t* __restrict__ tables, Values values, std::uint8_t* magnitudes, std::uint16_t* means,
+                  float* __restrict__ y, std::uint32_t* unsound) {
   const std::uint64_t c = own_chunk();
   if (c >= layout.chunks) return;
   const DeviceChunk chunk(layout, c);
   std::uint16_t* const own_means = means == nullptr ? nullptr : means + c * layout.row;
-  if (!decode_chunk(payload, chunks[c], layout, chunk, coding, values, magnitudes + chunk.begin, own_means, y + chunk.begin)) *unsound = 1;
+  if (!decode_chunk(payload, chunks[c], layout, chunk, coding, tables, values, magnitudes + chunk.begin, own_means, y + chunk.begin)) {
+    *unsound = 1;
+  }
 }
 
 unsigned blocks_for(const Layout& layout) { return static_cast<unsigned>((layout.chunks + kChunksPerBlock - 1) / kChunksPerBlock); }
 
 }  // namespace
 
-void encode_chunks(const std::uint8_t* tokens, const std::uint8_t* levels, const Layout& layout, const Coding& coding, std::byte* room,
-                   std::uint32_t* states, std::uint32_t* word_counts, Stream stream) {
-  encode_kernel<<<blocks_for(layout), kWarp * kChunksPerBlock, 0, stream>>>(tokens, levels, layout, coding, room, states, word_counts);
+void encode_chunks(const std::uint8_t* tokens, const std::uint8_t* levels, const Layout& layout, const Coding& coding,
+                   const EncodeEntry* entries, std::byte* room, std::uint32_t* states, std::uint32_t* word_counts, Stream stream) {
+  encode_kernel<<<blocks_for(layout), kWarp * kChunksPerBlock, 0, stream>>>(tokens, levels, layout, coding, entries, room, states,
+                                                                           word_counts);
   check_launch("encode_chunks");
 }
 
@@ -242,10 +340,11 @@ void gather_raw(const std::uint32_t* words, const std::uint64_t* first_word, con
   check_launch("gather_raw");
 }
 
-void decode_chunks(const std::byte* payload, const CodedChunk* chunks, const Layout& layout, const Coding& coding, const Values& values,
-                   std::uint8_t* magnitudes, std::uint16_t* means, float* y, std::uint32_t* unsound, Stream stream) {
-  decode_kernel<<<blocks_for(layout), kWarp * kChunksPerBlock, 0, stream>>>(payload, chunks, layout, coding, values, magnitudes, means, y,
-                                                                            unsound);
+void decode_chunks(const std::byte* payload, const CodedChunk* chunks, const Layout& layout, const Coding& coding,
+                   const std::uint32_t* tables, const Values& values, std::uint8_t* magnitudes, std::uint16_t* means, float* y,
+                   std::uint32_t* unsound, Stream stream) {
+  decode_kernel<<<blocks_for(layout), kWarp * kChunksPerBlock, 0, stream>>>(payload, chunks, layout, coding, tables, values, magnitudes,
+                                                                           means, y, unsound);
   check_launch("decode_chunks");
 }
 

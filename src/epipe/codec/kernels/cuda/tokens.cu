@@ -12,7 +12,7 @@ __device__ std::size_t thread_index() { return static_cast<std::size_t>(blockIdx
 __device__ std::size_t thread_stride() { return static_cast<std::size_t>(gridDim.x) * blockDim.x; }
 
 // 16 threads per block of values: thread j sums every sixteenth; what is left over at the end of the tensor goes to the first.
-__global__ void sum_kernel(const float* __restrict__ x, std::size_t n, BlockSums* sums, std::size_t blocks) {
+__global__ void sum_kernel(const float* __restrict__ x, std::size_t n, BlockSums* sums, std::size_t blocks, Key* largest) {
   const std::size_t block = thread_index() / kLanesOfSums;
   const unsigned j = threadIdx.x % kLanesOfSums;
   const unsigned group = 0xffffU << (threadIdx.x % kWarp / kLanesOfSums * kLanesOfSums);
@@ -22,29 +22,43 @@ __global__ void sum_kernel(const float* __restrict__ x, std::size_t n, BlockSums
   const std::size_t even = length / kLanesOfSums * kLanesOfSums;
   double sum = 0;
   std::uint32_t nonzero = 0;
+  Key high = 0;
   for (std::size_t i = j; i < even; i += kLanesOfSums) {
     const float v = x[begin + i];
     sum += static_cast<double>(v) * v;
     nonzero += v != 0 ? 1U : 0U;
+    high = max(high, magnitude_key(v));
   }
   for (std::size_t i = even; j == 0 && i < length; ++i) {
     const float v = x[begin + i];
     sum += static_cast<double>(v) * v;
     nonzero += v != 0 ? 1U : 0U;
+    high = max(high, magnitude_key(v));
   }
   nonzero = __reduce_add_sync(group, nonzero);
   double energy = 0;
   for (unsigned k = 0; k < kLanesOfSums; ++k) energy += __shfl_sync(group, sum, static_cast<int>(k), kLanesOfSums);
-  if (j == 0) sums[block] = {energy, nonzero};
+  high = __reduce_max_sync(group, high);
+  if (j == 0) {
+    sums[block] = {energy, nonzero};
+    atomicMax(largest, high);
+  }
 }
 
-__global__ void quantize_kernel(const float* __restrict__ y, std::size_t n, DeadZone zone, std::uint8_t* __restrict__ tokens) {
-  const auto token = [&](float v) { return device_token_of(device_level_of(v, zone), v < 0); };
+// Escapes are rare: each adds its bits to its chunk's by itself.
+__global__ void quantize_kernel(const float* __restrict__ y, std::size_t n, DeadZone zone, std::uint64_t chunk_symbols,
+                                std::uint8_t* __restrict__ tokens, std::uint32_t* raw) {
+  const auto token = [&](float v, std::size_t i) {
+    const std::uint8_t t = device_token_of(device_level_of(v, zone), v < 0);
+    if (t >= kFirstEscape) atomicAdd(raw + i / chunk_symbols, raw_bits(t));
+    return t;
+  };
   for (std::size_t i = thread_index(); i < n / 4; i += thread_stride()) {
     const float4 v = reinterpret_cast<const float4*>(y)[i];
-    reinterpret_cast<uchar4*>(tokens)[i] = make_uchar4(token(v.x), token(v.y), token(v.z), token(v.w));
+    reinterpret_cast<uchar4*>(tokens)[i] = make_uchar4(token(v.x, 4 * i), token(v.y, 4 * i + 1), token(v.z, 4 * i + 2), token(v.w, 4 * i + 3));
   }
-  if (thread_index() < n % 4) tokens[n / 4 * 4 + thread_index()] = token(y[n / 4 * 4 + thread_index()]);
+  const std::size_t last = n / 4 * 4 + thread_index();
+  if (last < n) tokens[last] = token(y[last], last);
 }
 
 // Counts of one band in shared memory. Of the lanes of a warp, those that agree with the first count together, because most symbols are
@@ -92,15 +106,17 @@ __global__ void __launch_bounds__(kThreads)
   for (std::uint64_t c = first; c < first + group && c < layout.chunks; ++c) {
     const DeviceChunk chunk(layout, c);
     const std::uint8_t* const own = tokens + chunk.begin;
-    for (std::uint64_t base = 0; base < chunk.units; base += blockDim.x) {
-      const std::uint64_t i = base + threadIdx.x;
-      const bool active = i < chunk.units;
+    std::uint8_t* const own_levels = levels + chunk.begin;
+    const auto units = static_cast<unsigned>(chunk.units);
+    for (unsigned base = 0; base < units; base += blockDim.x) {
+      const unsigned i = base + threadIdx.x;
+      const bool active = i < units;
       unsigned level = 0;
       unsigned token = 0;
       if (active) {
-        level = parent_level(layout, p, [&](unsigned k) -> unsigned { return magnitude_of(own[k * chunk.units + i]); });
-        token = own[p * chunk.units + i];
-        levels[chunk.begin + p * chunk.units + i] = static_cast<std::uint8_t>(level);
+        level = parent_level(layout, p, [&](unsigned k) -> unsigned { return magnitude_of(own[k * units + i]); });
+        token = own[p * units + i];
+        own_levels[p * units + i] = static_cast<std::uint8_t>(level);
       }
       band.add(active, level, token);
     }
@@ -138,74 +154,72 @@ __global__ void __launch_bounds__(kThreads)
   band.flush(layout.levels, counts);
 }
 
-// Rows without memory: every symbol by itself.
+// Rows without memory: every symbol of a chunk by itself.
 __global__ void __launch_bounds__(kThreads)
     neighbours_kernel(const std::uint8_t* __restrict__ tokens, Layout layout, std::uint8_t* __restrict__ levels, std::uint32_t* counts) {
   __shared__ std::uint32_t bins[kMostLevels * kTokenRoom];
   const BandCounts band{bins};
   band.clear(layout.levels);
-  const std::uint64_t rounds = (layout.units + thread_stride() - 1) / thread_stride();
-  for (std::uint64_t round = 0; round < rounds; ++round) {
-    const std::uint64_t at = round * thread_stride() + thread_index();
-    const bool active = at < layout.units;
+  const DeviceChunk chunk(layout, blockIdx.x);
+  const std::uint8_t* const own = tokens + chunk.begin;
+  const auto units = static_cast<unsigned>(chunk.units);
+  const auto row = static_cast<unsigned>(layout.row);
+  for (unsigned base = 0; base < units; base += blockDim.x) {
+    const unsigned i = base + threadIdx.x;
+    const bool active = i < units;
     unsigned level = 0;
     unsigned token = 0;
     if (active) {
-      token = tokens[at];
-      const DeviceChunk chunk(layout, at / layout.chunk_units);
-      const std::uint64_t i = at - chunk.begin;
-      const std::uint64_t r = i / layout.row;
-      const std::uint64_t column = i % layout.row;
-      if (layout.context == Context::kNeighbours && r > 0) {
-        const std::uint8_t* const before = tokens + at - layout.row;
+      token = own[i];
+      if (layout.context == Context::kNeighbours && i >= row) {
+        const unsigned column = i % row;
+        const unsigned length = min(row, units - (i - column));
+        const std::uint8_t* const before = own + i - row;
         unsigned sum = 2U * magnitude_of(before[0]);
         if (column > 0) sum += magnitude_of(before[-1]);
-        if (column + 1 < chunk.plane_length(layout, r)) sum += magnitude_of(before[1]);
+        if (column + 1 < length) sum += magnitude_of(before[1]);
         level = neighbour_level(sum);
       }
-      levels[at] = static_cast<std::uint8_t>(level);
+      levels[chunk.begin + i] = static_cast<std::uint8_t>(level);
     }
     band.add(active, level, token);
   }
   band.flush(layout.levels, counts);
 }
 
-__global__ void __launch_bounds__(kThreads) raw_bits_kernel(const std::uint8_t* __restrict__ tokens, Layout layout, std::uint32_t* bits) {
-  __shared__ std::uint32_t room[kWarp + 1];
-  const DeviceChunk chunk(layout, blockIdx.x);
-  std::uint32_t own = 0;
-  for (std::uint64_t i = threadIdx.x; i < chunk.symbols(layout); i += blockDim.x) {
-    const std::uint8_t token = tokens[chunk.begin + i];
-    if (token >= kFirstEscape) own += raw_bits(token);
-  }
-  std::uint32_t total;
-  block_sum_before(own, room, &total);
-  if (threadIdx.x == 0) bits[blockIdx.x] = total;
-}
+// One block per chunk; each thread has 16 consecutive symbols of a tile.
+constexpr unsigned kRawShare = 16;
 
-// One warp per chunk.
-__global__ void __launch_bounds__(kWarp)
+__global__ void __launch_bounds__(kThreads)
     write_raw_kernel(const float* __restrict__ y, const std::uint8_t* __restrict__ tokens, Layout layout, DeadZone zone,
                      const std::uint32_t* __restrict__ bits, const std::uint64_t* __restrict__ first_word, std::uint32_t* words) {
+  __shared__ std::uint32_t room[kWarp + 1];
   if (bits[blockIdx.x] == 0) return;
   const DeviceChunk chunk(layout, blockIdx.x);
+  const auto symbols = static_cast<unsigned>(chunk.symbols(layout));
   std::uint32_t* const out = words + first_word[blockIdx.x];
   std::uint32_t cursor = 0;
-  for (std::uint64_t base = 0; base < chunk.symbols(layout); base += kWarp) {
-    const std::uint64_t i = base + threadIdx.x;
-    const std::uint8_t token = i < chunk.symbols(layout) ? tokens[chunk.begin + i] : 0;
-    const bool escapes = token >= kFirstEscape;
-    if (__ballot_sync(kAllLanes, escapes) == 0) continue;
-    const std::uint32_t width = escapes ? raw_bits(token) : 0;
+  for (unsigned base = 0; base < symbols; base += kThreads * kRawShare) {
+    const unsigned begin = base + threadIdx.x * kRawShare;
+    std::uint8_t own[kRawShare];
+    std::uint32_t width = 0;
+#pragma unroll
+    for (unsigned k = 0; k < kRawShare; ++k) own[k] = begin + k < symbols ? tokens[chunk.begin + begin + k] : 0;
+#pragma unroll
+    for (unsigned k = 0; k < kRawShare; ++k) width += own[k] >= kFirstEscape ? raw_bits(own[k]) : 0;
     std::uint32_t total;
-    const std::uint32_t at = cursor + warp_sum_before(width, &total);
-    if (escapes) {
-      const auto level = static_cast<std::uint32_t>(device_level_of(y[chunk.begin + i], zone)) & ((1U << width) - 1);
+    std::uint32_t at = cursor + block_sum_before(width, room, &total);
+    cursor += total;
+#pragma unroll
+    for (unsigned k = 0; k < kRawShare; ++k) {
+      if (own[k] < kFirstEscape) continue;
+      const unsigned count = raw_bits(own[k]);
+      const auto level = static_cast<std::uint32_t>(device_level_of(y[chunk.begin + begin + k], zone)) & ((1U << count) - 1);
       const std::uint64_t field = static_cast<std::uint64_t>(level) << (at % 32);
       atomicOr(out + at / 32, static_cast<std::uint32_t>(field));
       if (field >> 32 != 0) atomicOr(out + at / 32 + 1, static_cast<std::uint32_t>(field >> 32));
+      at += count;
     }
-    cursor += total;
   }
 }
 
@@ -230,14 +244,17 @@ __global__ void __launch_bounds__(kThreads)
 
 }  // namespace
 
-void sum_blocks(const float* x, std::size_t n, BlockSums* sums, Stream stream) {
+void sum_blocks(const float* x, std::size_t n, BlockSums* sums, Key* largest, Stream stream) {
   const std::size_t blocks = (n + kSumBlock - 1) / kSumBlock;
-  sum_kernel<<<static_cast<unsigned>((blocks * kLanesOfSums + 127) / 128), 128, 0, stream>>>(x, n, sums, blocks);
+  check(cudaMemsetAsync(largest, 0, sizeof(Key), stream), "clearing of the largest key");
+  sum_kernel<<<static_cast<unsigned>((blocks * kLanesOfSums + 127) / 128), 128, 0, stream>>>(x, n, sums, blocks, largest);
   check_launch("sum_blocks");
 }
 
-void quantize(const float* y, std::size_t n, const DeadZone& zone, std::uint8_t* tokens, Stream stream) {
-  quantize_kernel<<<grid_for(n, 16 * kThreads), kThreads, 0, stream>>>(y, n, zone, tokens);
+void quantize(const float* y, const Layout& layout, const DeadZone& zone, std::uint8_t* tokens, std::uint32_t* raw_bits, Stream stream) {
+  const std::size_t n = layout.units * layout.symbols;
+  check(cudaMemsetAsync(raw_bits, 0, layout.chunks * sizeof(std::uint32_t), stream), "clearing of the raw bits");
+  quantize_kernel<<<grid_for(n, 16 * kThreads), kThreads, 0, stream>>>(y, n, zone, layout.chunk_units * layout.symbols, tokens, raw_bits);
   check_launch("quantize");
 }
 
@@ -251,19 +268,14 @@ void find_levels(const std::uint8_t* tokens, const Layout& layout, const std::ui
     const auto threads = static_cast<unsigned>(std::min<std::uint64_t>(kThreads, (layout.row + kWarp - 1) / kWarp * kWarp));
     running_kernel<<<static_cast<unsigned>(layout.chunks), threads, 0, stream>>>(tokens, layout, levels, counts);
   } else {
-    neighbours_kernel<<<grid_for(layout.units, 16 * kThreads), kThreads, 0, stream>>>(tokens, layout, levels, counts);
+    neighbours_kernel<<<static_cast<unsigned>(layout.chunks), kThreads, 0, stream>>>(tokens, layout, levels, counts);
   }
   check_launch("find_levels");
 }
 
-void count_raw_bits(const std::uint8_t* tokens, const Layout& layout, std::uint32_t* bits, Stream stream) {
-  raw_bits_kernel<<<static_cast<unsigned>(layout.chunks), kThreads, 0, stream>>>(tokens, layout, bits);
-  check_launch("count_raw_bits");
-}
-
 void write_raw_bits(const float* y, const std::uint8_t* tokens, const Layout& layout, const DeadZone& zone, const std::uint32_t* bits,
                     const std::uint64_t* first_word, std::uint32_t* words, Stream stream) {
-  write_raw_kernel<<<static_cast<unsigned>(layout.chunks), kWarp, 0, stream>>>(y, tokens, layout, zone, bits, first_word, words);
+  write_raw_kernel<<<static_cast<unsigned>(layout.chunks), kThreads, 0, stream>>>(y, tokens, layout, zone, bits, first_word, words);
   check_launch("write_raw_bits");
 }
 

@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "epipe/codec/kernels/cuda/layout.h"
+#include "epipe/codec/kernels/kernels.h"
 #include "epipe/codec/kernels/tokens.h"
 
 // Symbols to tokens, context levels, counts and raw bits. Arrays of symbols hold the whole tensor, chunk after chunk.
@@ -15,17 +16,17 @@ struct BlockSums {
   std::uint64_t nonzero;
 };
 inline constexpr std::size_t kSumBlock = 1U << 14U;
-void sum_blocks(const float* x, std::size_t n, BlockSums* sums, Stream stream);
+// And the largest magnitude key of all values.
+void sum_blocks(const float* x, std::size_t n, BlockSums* sums, Key* largest, Stream stream);
 
-void quantize(const float* y, std::size_t n, const DeadZone& zone, std::uint8_t* tokens, Stream stream);
+// Tokens of all symbols, and by chunk the raw bits that their escapes take.
+void quantize(const float* y, const Layout& layout, const DeadZone& zone, std::uint8_t* tokens, std::uint32_t* raw_bits, Stream stream);
 
 // Context levels of all symbols, and counts[slot][token], which were zero. slot_of_plane has one entry per plane of blocks.
 void find_levels(const std::uint8_t* tokens, const Layout& layout, const std::uint16_t* slot_of_plane, std::uint8_t* levels,
                  std::uint32_t* counts, Stream stream);
 
-// Raw bits that each chunk's escapes take.
-void count_raw_bits(const std::uint8_t* tokens, const Layout& layout, std::uint32_t* bits, Stream stream);
-// Those bits, chunk c from word first_word[c] on, into words that were zero.
+// The raw bits, chunk c's from word first_word[c] on, into words that were zero.
 void write_raw_bits(const float* y, const std::uint8_t* tokens, const Layout& layout, const DeadZone& zone, const std::uint32_t* bits,
                     const std::uint64_t* first_word, std::uint32_t* words, Stream stream);
 
