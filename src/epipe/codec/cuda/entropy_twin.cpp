@@ -14,12 +14,11 @@ namespace {
 
 namespace cuda = kernels::cuda;
 
-constexpr int kThreads = 4;                                // that search for a step on the host while the device waits
 constexpr std::size_t kMostFront = std::size_t{1} << 18U;  // bytes that hold the front of nearly every payload
 
 class EntropyTwin final : public Twin {
  public:
-  EntropyTwin(EntropyKind kind, EntropyTarget target) : pool_(kThreads), control_(kind, target, {&pool_}) {}
+  EntropyTwin(EntropyKind kind, EntropyTarget target) : control_(kind, target, {}) {}
 
   std::optional<DevicePayload> encode(const torch::Tensor& x, const EncodeContext& at) override {
     std::optional<DevicePasses> passes(x);
@@ -132,14 +131,12 @@ class EntropyTwin final : public Twin {
     const DeviceArray<std::uint16_t> means(x, running ? layout.chunks * layout.row : 0);
     const DeviceArray<std::uint32_t> unsound(x, 1);
     clear(unsound.data(), 4, stream_of(x));
-    cuda::decode_chunks(bytes_of(in), device_chunks.data(), layout,
-                        {slots.data(), device_table_of.data(), front.head.lanes}, device_tables.data(),
-                        {device_values.data(), device_shifts.data(), front.head.step}, magnitudes.data(), running ? means.data() : nullptr,
-                        y.data_ptr<float>(), unsound.data(), stream_of(x));
+    cuda::decode_chunks(bytes_of(in), device_chunks.data(), layout, {slots.data(), device_table_of.data(), front.head.lanes},
+                        device_tables.data(), {device_values.data(), device_shifts.data(), front.head.step}, magnitudes.data(),
+                        running ? means.data() : nullptr, y.data_ptr<float>(), unsound.data(), stream_of(x));
     return fetch_one(unsound.data(), stream_of(x)) == 0;
   }
 
-  ThreadPool pool_;  // the search for a step does not depend on it
   RateControl control_;
 };
 

@@ -15,64 +15,68 @@ __device__ unsigned slot_of(const Layout& layout, const Coding& coding, unsigned
 
 // ---- encoding ----
 
-// Walks through the symbols of a chunk from the last to the first, `lanes` at a time, one plane after the other.
-class BackwardSteps {
- public:
-  __device__ BackwardSteps(const Layout& layout, const DeviceChunk& chunk, unsigned lanes)
-      : stride_(static_cast<unsigned>(layout.blocks ? chunk.units : layout.row)),
-        units_(static_cast<unsigned>(chunk.units)),
-        blocks_(layout.blocks),
-        lanes_(lanes),
-        plane_(static_cast<unsigned>(chunk.planes(layout))) {}
-  // False when there is nothing left.
-  __device__ bool advance() {
-    if (step_ == 0) {
-      if (plane_ == 0) return false;
-      --plane_;
-      length_ = blocks_ ? units_ : min(stride_, units_ - plane_ * stride_);
-      step_ = (length_ + lanes_ - 1) / lanes_ * lanes_;
-    }
-    step_ -= lanes_;
-    return true;
-  }
-  __device__ unsigned plane() const { return plane_; }
-  __device__ bool has(unsigned lane) const { return lane < lanes_ && step_ + lane < length_; }
-  __device__ unsigned symbol(unsigned lane) const { return plane_ * stride_ + step_ + lane; }
-
- private:
-  unsigned stride_, units_;
-  bool blocks_;
-  unsigned lanes_, plane_, step_ = 0, length_ = 0;
-};
-
 constexpr unsigned kBatchSteps = 8;  // whose loads are on their way together
 
-// Token, level and slot of one symbol in a word; 0 where a lane has none.
-constexpr std::uint32_t kHasSymbol = 1U << 31;
+// Walks through the symbols of a chunk from the last to the first, `lanes` at a time, plane after plane. Without branches, so that the
+// loads of several steps overlap.
+struct BackwardSteps {
+  int plane;  // below 0 when there is nothing left
+  int step;   // in the plane
+  int steps;  // of a full plane
+  unsigned stride, units, lanes;
 
+  __device__ BackwardSteps(const Layout& layout, const DeviceChunk& chunk, unsigned own_lanes)
+      : plane(static_cast<int>(chunk.planes(layout)) - 1),
+        stride(static_cast<unsigned>(layout.blocks ? chunk.units : layout.row)),
+        units(static_cast<unsigned>(chunk.symbols(layout))),
+        lanes(own_lanes) {
+    steps = static_cast<int>((stride + lanes - 1) / lanes);
+    step = steps - 1;
+  }
+  __device__ bool over() const { return plane < 0; }
+  __device__ void advance() {
+    const bool next_plane = step == 0;
+    step = next_plane ? steps - 1 : step - 1;
+    plane -= next_plane ? 1 : 0;
+  }
+  // The lane's symbol in the chunk, and whether there is one.
+  __device__ bool symbol(unsigned lane, unsigned* at) const {
+    const unsigned i = static_cast<unsigned>(step) * lanes + lane;
+    *at = static_cast<unsigned>(plane) * stride + i;
+    return plane >= 0 && lane < lanes && i < stride && *at < units;
+  }
+};
+
+// Tokens, levels and slots of the lane's symbols in some steps.
 struct EncodeBatch {
-  std::uint32_t packed[kBatchSteps];
+  std::uint8_t token[kBatchSteps];
+  std::uint8_t level[kBatchSteps];
+  std::uint16_t slot[kBatchSteps];
+  bool exists[kBatchSteps];
 
-  // False when there was not one step left.
-  __device__ bool fill(BackwardSteps& steps, const std::uint8_t* __restrict__ tokens, const std::uint8_t* __restrict__ levels,
+  __device__ void fill(BackwardSteps& steps, const std::uint8_t* __restrict__ tokens, const std::uint8_t* __restrict__ levels,
                        const Layout& layout, const Coding& coding, unsigned lane) {
-    bool any = false;
 #pragma unroll
     for (unsigned k = 0; k < kBatchSteps; ++k) {
-      packed[k] = 0;
-      if (!steps.advance()) continue;
-      any = true;
-      if (!steps.has(lane)) continue;
-      const unsigned at = steps.symbol(lane);
-      packed[k] = kHasSymbol | slot_of(layout, coding, steps.plane()) << 16 | levels[at] << 8 | tokens[at];
+      unsigned at;
+      exists[k] = steps.symbol(lane, &at);
+      at = exists[k] ? at : 0;
+      token[k] = tokens[at];
+      level[k] = levels[at];
+      slot[k] = __ldg(coding.slot_of_plane + (layout.blocks && steps.plane >= 0 ? steps.plane : 0));
+      steps.advance();
     }
-    return any;
   }
-  __device__ EncodeEntry entry(unsigned k, const Coding& coding, const EncodeEntry* __restrict__ entries) const {
-    if (packed[k] == 0) return {0, 0};
-    const unsigned slot = ((packed[k] ^ kHasSymbol) >> 16) + (packed[k] >> 8 & 0xff);
-    const uint2 loaded = __ldg(reinterpret_cast<const uint2*>(entries) + __ldg(coding.table_of + slot) * kTokenRoom + (packed[k] & 0xff));
-    return {loaded.x, loaded.y};
+  // What their encoding takes; a frequency of 0 where there is no symbol.
+  __device__ void entries(const Coding& coding, const EncodeEntry* __restrict__ all, EncodeEntry (&out)[kBatchSteps]) const {
+    unsigned table[kBatchSteps];
+#pragma unroll
+    for (unsigned k = 0; k < kBatchSteps; ++k) table[k] = __ldg(coding.table_of + slot[k] + level[k]);
+#pragma unroll
+    for (unsigned k = 0; k < kBatchSteps; ++k) {
+      const uint2 entry = __ldg(reinterpret_cast<const uint2*>(all) + table[k] * kTokenRoom + token[k]);
+      out[k] = {exists[k] ? entry.x : 0, entry.y};
+    }
   }
 };
 
@@ -98,12 +102,13 @@ __global__ void __launch_bounds__(kWarp* kChunksPerBlock)
   std::uint32_t x = kLowestState;
   std::uint32_t words = 0;
   EncodeBatch next;
-  bool more = next.fill(steps, tokens + chunk.begin, levels + chunk.begin, layout, coding, lane);
+  bool more = true;
+  next.fill(steps, tokens + chunk.begin, levels + chunk.begin, layout, coding, lane);
   while (more) {
     EncodeEntry batch[kBatchSteps];
-#pragma unroll
-    for (unsigned k = 0; k < kBatchSteps; ++k) batch[k] = next.entry(k, coding, entries);
-    more = next.fill(steps, tokens + chunk.begin, levels + chunk.begin, layout, coding, lane);
+    next.entries(coding, entries, batch);
+    more = !steps.over();
+    if (more) next.fill(steps, tokens + chunk.begin, levels + chunk.begin, layout, coding, lane);
 #pragma unroll
     for (unsigned k = 0; k < kBatchSteps; ++k) {
       const std::uint32_t frequency = batch[k].frequency_and_start >> 16;
@@ -215,17 +220,19 @@ class Words {
 struct DecodePlane {
   const Layout& layout;
   unsigned index, stride, begin, length;
+  Parents parents;  // of blocks
 
   __device__ DecodePlane(const Layout& own_layout, const DeviceChunk& chunk, unsigned p)
       : layout(own_layout),
         index(p),
         stride(static_cast<unsigned>(own_layout.blocks ? chunk.units : own_layout.row)),
         begin(p * stride),
-        length(own_layout.blocks ? stride : min(stride, static_cast<unsigned>(chunk.units) - begin)) {}
+        length(own_layout.blocks ? stride : min(stride, static_cast<unsigned>(chunk.units) - begin)),
+        parents(own_layout.width, p) {}
 
   // The context level of symbol i, from the magnitudes of earlier planes. All but the neighbours were written by this lane.
   __device__ unsigned level(unsigned i, const std::uint8_t* magnitudes, std::uint16_t* means) const {
-    if (layout.blocks) return parent_level(layout, index, [&](unsigned k) -> unsigned { return magnitudes[k * stride + i]; });
+    if (layout.blocks) return parents.level([&](unsigned k) -> unsigned { return magnitudes[k * stride + i]; });
     if (layout.context == Context::kNone || index == 0) return 0;
     const std::uint8_t* const before = magnitudes + begin - stride + i;
     if (layout.context == Context::kRunning) {
@@ -260,11 +267,19 @@ __device__ bool decode_chunk(const std::byte* payload, const CodedChunk& coded, 
     const DecodePlane plane(layout, chunk, p);
     const unsigned slot = slot_of(layout, coding, p);
     for (unsigned first = 0; first < plane.length; first += kDecodeSteps * coding.lanes) {
+      bool exists[kDecodeSteps];
+      unsigned level[kDecodeSteps];
       unsigned table[kDecodeSteps];
 #pragma unroll
       for (unsigned k = 0; k < kDecodeSteps; ++k) {
         const unsigned i = first + k * coding.lanes + lane;
-        table[k] = codes && i < plane.length ? __ldg(coding.table_of + slot + plane.level(i, magnitudes, means)) : kNoTable;
+        exists[k] = codes && i < plane.length;
+        level[k] = exists[k] ? plane.level(i, magnitudes, means) : 0;
+      }
+#pragma unroll
+      for (unsigned k = 0; k < kDecodeSteps; ++k) {
+        const unsigned found = __ldg(coding.table_of + slot + level[k]);
+        table[k] = exists[k] ? found : kNoTable;
       }
 #pragma unroll
       for (unsigned k = 0; k < kDecodeSteps; ++k) {
@@ -289,8 +304,8 @@ __device__ bool decode_chunk(const std::byte* payload, const CodedChunk& coded, 
           std::uint32_t bits = 0;
           if (!raw.take(escapes ? raw_bits(token) : 0, &bits)) return false;
           if (escapes) {
-            const std::int32_t level = escape_base(token) + static_cast<std::int32_t>(bits);
-            value = device_level_value(level, is_negative(token), values.shifts + 2 * table[k], values.step);
+            const std::int32_t large = escape_base(token) + static_cast<std::int32_t>(bits);
+            value = device_level_value(large, is_negative(token), values.shifts + 2 * table[k], values.step);
           }
         }
         if (active) {
@@ -324,7 +339,7 @@ unsigned blocks_for(const Layout& layout) { return static_cast<unsigned>((layout
 void encode_chunks(const std::uint8_t* tokens, const std::uint8_t* levels, const Layout& layout, const Coding& coding,
                    const EncodeEntry* entries, std::byte* room, std::uint32_t* states, std::uint32_t* word_counts, Stream stream) {
   encode_kernel<<<blocks_for(layout), kWarp * kChunksPerBlock, 0, stream>>>(tokens, levels, layout, coding, entries, room, states,
-                                                                           word_counts);
+                                                                            word_counts);
   check_launch("encode_chunks");
 }
 
@@ -344,7 +359,7 @@ void decode_chunks(const std::byte* payload, const CodedChunk* chunks, const Lay
                    const std::uint32_t* tables, const Values& values, std::uint8_t* magnitudes, std::uint16_t* means, float* y,
                    std::uint32_t* unsound, Stream stream) {
   decode_kernel<<<blocks_for(layout), kWarp * kChunksPerBlock, 0, stream>>>(payload, chunks, layout, coding, tables, values, magnitudes,
-                                                                           means, y, unsound);
+                                                                            means, y, unsound);
   check_launch("decode_chunks");
 }
 

@@ -45,20 +45,46 @@ __global__ void sum_kernel(const float* __restrict__ x, std::size_t n, BlockSums
   }
 }
 
-// Escapes are rare: each adds its bits to its chunk's by itself.
-__global__ void quantize_kernel(const float* __restrict__ y, std::size_t n, DeadZone zone, std::uint64_t chunk_symbols,
-                                std::uint8_t* __restrict__ tokens, std::uint32_t* raw) {
-  const auto token = [&](float v, std::size_t i) {
-    const std::uint8_t t = device_token_of(device_level_of(v, zone), v < 0);
-    if (t >= kFirstEscape) atomicAdd(raw + i / chunk_symbols, raw_bits(t));
-    return t;
-  };
-  for (std::size_t i = thread_index(); i < n / 4; i += thread_stride()) {
-    const float4 v = reinterpret_cast<const float4*>(y)[i];
-    reinterpret_cast<uchar4*>(tokens)[i] = make_uchar4(token(v.x, 4 * i), token(v.y, 4 * i + 1), token(v.z, 4 * i + 2), token(v.w, 4 * i + 3));
+// A warp adds the raw bits of its escapes to their chunk's together where it lies in one chunk.
+__device__ void add_raw_bits(std::uint32_t bits, std::uint64_t chunk, std::uint32_t* raw) {
+  if (__all_sync(kAllLanes, bits == 0)) return;
+  if (__all_sync(kAllLanes, chunk == __shfl_sync(kAllLanes, chunk, 0))) {
+    bits = __reduce_add_sync(kAllLanes, bits);
+    if (threadIdx.x % kWarp == 0) atomicAdd(raw + chunk, bits);
+  } else if (bits != 0) {
+    atomicAdd(raw + chunk, bits);
+  }
+}
+
+__global__ void __launch_bounds__(kThreads)
+    quantize_kernel(const float* __restrict__ y, std::size_t n, DeadZone zone, std::uint64_t chunk_symbols,
+                    std::uint8_t* __restrict__ tokens, std::uint32_t* raw) {
+  const auto token = [&](float v) { return device_token_of(device_level_of(v, zone), v < 0); };
+  const auto bits_of = [](std::uint8_t t) { return t >= kFirstEscape ? raw_bits(t) : 0U; };
+  const std::size_t rounds = (n / 4 + thread_stride() - 1) / thread_stride();
+  for (std::size_t round = 0; round < rounds; ++round) {
+    const std::size_t i = round * thread_stride() + thread_index();
+    std::uint32_t bits = 0;
+    std::uint64_t chunk = 4 * i / chunk_symbols;
+    if (i < n / 4) {
+      const float4 v = reinterpret_cast<const float4*>(y)[i];
+      const uchar4 t = make_uchar4(token(v.x), token(v.y), token(v.z), token(v.w));
+      reinterpret_cast<uchar4*>(tokens)[i] = t;
+      if (max(max(t.x, t.y), max(t.z, t.w)) >= kFirstEscape) {
+        if ((4 * i + 3) / chunk_symbols == chunk) {
+          bits = bits_of(t.x) + bits_of(t.y) + bits_of(t.z) + bits_of(t.w);
+        } else {
+          const std::uint8_t single[] = {t.x, t.y, t.z, t.w};
+          for (unsigned k = 0; k < 4; ++k) atomicAdd(raw + (4 * i + k) / chunk_symbols, bits_of(single[k]));
+        }
+      }
+    }
+    add_raw_bits(bits, chunk, raw);
   }
   const std::size_t last = n / 4 * 4 + thread_index();
-  if (last < n) tokens[last] = token(y[last], last);
+  if (last >= n) return;
+  tokens[last] = token(y[last]);
+  atomicAdd(raw + last / chunk_symbols, bits_of(tokens[last]));
 }
 
 // Counts of one band in shared memory. Of the lanes of a warp, those that agree with the first count together, because most symbols are
@@ -102,6 +128,7 @@ __global__ void __launch_bounds__(kThreads)
   const BandCounts band{bins};
   band.clear(layout.levels);
   const unsigned p = blockIdx.x;
+  const Parents parents(layout.width, p);
   const std::uint64_t first = static_cast<std::uint64_t>(blockIdx.y) * group;
   for (std::uint64_t c = first; c < first + group && c < layout.chunks; ++c) {
     const DeviceChunk chunk(layout, c);
@@ -114,7 +141,7 @@ __global__ void __launch_bounds__(kThreads)
       unsigned level = 0;
       unsigned token = 0;
       if (active) {
-        level = parent_level(layout, p, [&](unsigned k) -> unsigned { return magnitude_of(own[k * units + i]); });
+        level = parents.level([&](unsigned k) -> unsigned { return magnitude_of(own[k * units + i]); });
         token = own[p * units + i];
         own_levels[p * units + i] = static_cast<std::uint8_t>(level);
       }

@@ -55,20 +55,36 @@ __device__ unsigned reached(unsigned value) {
   return count_reached<kLimits>(value, std::make_index_sequence<kLimits.size()>{});
 }
 
-// The level of symbol i of plane p of blocks; at(k) is the magnitude of symbol i of plane k.
-template <typename At>
-__device__ unsigned parent_level(const Layout& layout, unsigned p, const At& at) {
-  const unsigned width = layout.width;
-  const unsigned u = p / width;
-  const unsigned v = p % width;
-  unsigned sum = 0;
-  if (u >= 1) sum += 2 * at(p - width);
-  if (v >= 1) sum += 2 * at(p - 1);
-  if (u >= 1 && v >= 1) sum += at(p - width - 1);
-  if (u >= 2) sum += at(p - 2 * width);
-  if (v >= 2) sum += at(p - 2);
-  return reached<kParentLimits>(sum);
-}
+// The planes that a plane's levels are made from; plane 0 stands in, with weight 0, for those that do not exist.
+struct Parents {
+  unsigned above, left, diagonal, above2, left2;
+  unsigned above_weight, left_weight, diagonal_weight, above2_weight, left2_weight;
+
+  __device__ Parents(unsigned width, unsigned p) {
+    const unsigned u = p / width;
+    const unsigned v = p % width;
+    above = u >= 1 ? p - width : 0;
+    left = v >= 1 ? p - 1 : 0;
+    diagonal = u >= 1 && v >= 1 ? p - width - 1 : 0;
+    above2 = u >= 2 ? p - 2 * width : 0;
+    left2 = v >= 2 ? p - 2 : 0;
+    above_weight = u >= 1 ? 2 : 0;
+    left_weight = v >= 1 ? 2 : 0;
+    diagonal_weight = u >= 1 && v >= 1 ? 1 : 0;
+    above2_weight = u >= 2 ? 1 : 0;
+    left2_weight = v >= 2 ? 1 : 0;
+  }
+  // at(k) is the magnitude of the symbol in plane k. No branches: all five loads are on their way together.
+  template <typename At>
+  __device__ unsigned level(const At& at) const {
+    const unsigned a = at(above);
+    const unsigned l = at(left);
+    const unsigned d = at(diagonal);
+    const unsigned a2 = at(above2);
+    const unsigned l2 = at(left2);
+    return reached<kParentLimits>(a * above_weight + l * left_weight + d * diagonal_weight + a2 * above2_weight + l2 * left2_weight);
+  }
+};
 
 // The mean that follows one, and the level it gives.
 __device__ inline unsigned next_mean(unsigned mean, unsigned before) { return mean - (mean >> 3U) + 16 * before; }
