@@ -1,25 +1,52 @@
-// Writes one small valid frame per codec, the seeds of fuzz/corpus/frame.
+// make_corpus FRAME ENTROPY: writes one small valid frame per codec, the seeds of fuzz/corpus/frame, and one payload per shape and entropy
+// codec, those of fuzz/corpus/entropy.
 #include <fmt/format.h>
 #include <torch/types.h>
 
 #include <string>
 
+#include "entropy_shapes.h"
 #include "epipe/base/file.h"
 #include "epipe/codec/frame_codec.h"
 #include "support/codecs.h"
 
-int main(int argc, char** argv) {
-  if (argc != 2) return 2;
-  torch::manual_seed(1);
+namespace {
+
+using namespace epipe;
+using epipe::testing::codec_of;
+
+bool write_frames(const std::string& folder) {
   int index = 0;
   for (const std::string& spec : epipe::testing::every_spec()) {
     if (spec == "sort:1+15" || spec == "kmeans:9") continue;  // long side data, the same code
     for (const auto& x : {torch::randn({2, 6, 7}), torch::relu(torch::randn({1, 3, 5, 6})), torch::zeros({0})}) {
-      epipe::Bytes frame;
-      const auto codec = epipe::testing::codec_of(spec);
-      if (!epipe::codec::encode_frame(*codec, x, {}, {}, nullptr, frame)) return 1;
-      if (!epipe::write_file(fmt::format("{}/seed{:03}", argv[1], index++), {frame})) return 1;
+      Bytes frame;
+      const auto codec = codec_of(spec);
+      if (!codec::encode_frame(*codec, x, {}, {}, nullptr, frame)) return false;
+      if (!write_file(fmt::format("{}/seed{:03}", folder, index++), {frame})) return false;
     }
   }
-  return 0;
+  return true;
+}
+
+bool write_payloads(const std::string& folder) {
+  const auto& shapes = fuzz::entropy_shapes();
+  int index = 0;
+  for (std::size_t s = 0; s < shapes.size(); ++s) {
+    const std::vector<std::int64_t> sizes(shapes[s].begin(), shapes[s].end());
+    for (const std::string spec : {"ec:2", "ec:8", "dct:0.5", "dct:4", "ec@0.1"}) {
+      Bytes input(1, static_cast<std::byte>(s));
+      if (!codec_of(spec)->encode(torch::randn(sizes).pow(3), {}, input)) return false;
+      if (!write_file(fmt::format("{}/seed{:03}", folder, index++), {input})) return false;
+    }
+  }
+  return true;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  if (argc != 3) return 2;
+  torch::manual_seed(1);
+  return write_frames(argv[1]) && write_payloads(argv[2]) ? 0 : 1;
 }

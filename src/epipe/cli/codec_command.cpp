@@ -20,6 +20,7 @@ struct Flags {
   std::vector<std::string> files;
   int threads = 1;
   bool json = false;
+  double seconds = codec::MeasureOptions{}.seconds;
   std::uint64_t max_bytes = wire::Limits{}.max_payload_bytes;
 };
 
@@ -49,7 +50,7 @@ void run_measure(const Flags& flags) {
   MeasurementTable table;
   for (const std::string& file : flags.files) {
     const auto x = value_or_fail(data::read_npy(file));
-    const auto result = codec::measure(spec, x, options);
+    const auto result = codec::measure(spec, x, options, {flags.seconds});
     if (!result) throw Failure(fmt::format("{}: {}", file, result.error().text()));
     if (flags.json) {
       auto line = to_json(spec, result.value());
@@ -93,6 +94,7 @@ void add_codec_command(CLI::App& app) {
   auto* measure = add("measure", "Bytes on the wire, error and speed, against memcpy", run_measure);
   measure->add_option("--codec", flags->codec, spec_help)->required();
   measure->add_option("files", flags->files, "float32 .npy files")->required();
+  measure->add_option("--seconds", flags->seconds, "Time spent on each file's speeds")->check(CLI::PositiveNumber)->capture_default_str();
   measure->add_flag("--json", flags->json, "One JSON object per file");
 }
 

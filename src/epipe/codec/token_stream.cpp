@@ -166,7 +166,9 @@ bool decode_chunk(const Coding& coding, const Chunk& chunk, ByteView words, Byte
     if (decoder.states[lane] < kernels::kLowestState) return false;
   }
   kernels::BitReader bits(raw);
-  auto& [magnitudes, tokens, table_of, unused] = scratch;
+  auto& magnitudes = scratch.magnitudes;
+  auto& tokens = scratch.tokens;
+  auto& table_of = scratch.table_of;
   magnitudes.resize(chunk.symbols);
   const std::size_t longest = coding.planes.plane(chunk, 0).length;
   tokens.resize(longest);
