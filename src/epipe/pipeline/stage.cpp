@@ -19,7 +19,9 @@ void Stage::reset() {
   }
 }
 
+// The forward that recompute repeats has no graph, and neither have its casts of weights.
 Tensors Stage::run_layers(Tensors x, const ForwardContext& at) {
+  const layer::Autocast autocast(device_.type(), options_.precision, !at.training || torch::GradMode::is_enabled());
   for (const auto& layer : layers_) x = layer->forward(x, at);
   return x;
 }
@@ -53,6 +55,17 @@ Tensors Stage::evaluate(const Tensors& inputs, const ForwardContext& at) {
   for (auto& side : here.side) side = side.to(device_);
   for (const auto& input : inputs) x.push_back(input.to(device_));
   return run_layers(std::move(x), here);
+}
+
+bool Stage::gradients_finite() const {
+  const torch::NoGradGuard no_grad;
+  Tensors finite;
+  for (const auto& layer : layers_) {
+    for (const auto& parameter : layer->parameters()) {
+      if (parameter.grad().defined()) finite.push_back(torch::isfinite(parameter.grad()).all());
+    }
+  }
+  return finite.empty() || torch::stack(finite).all().item<bool>();
 }
 
 Tensors Stage::backward(int i, const Tensors& gradients) {
