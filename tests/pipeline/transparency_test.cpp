@@ -66,7 +66,8 @@ std::vector<Case> half_precision() {
   }
   for (Case c : architectures()) {
     c.precision = layer::Precision::kBf16;
-    if (c.recompute) cases.push_back(c);
+    // AmoebaNet leaves the finite numbers in bf16 at this rate.
+    if (!c.model.starts_with("amoebanet")) cases.push_back(c);
   }
   return cases;
 }

@@ -322,7 +322,9 @@ TEST_P(Team_, SkipsAStepTogetherWhateverIsLost) {
   EXPECT_EQ(train(configured("one"), observer, stop).skipped, 1U);
   const auto config = configured("several");
   Countdown countdown;
-  countdown.left = 40 * static_cast<int>(config.place.size());  // around the skipped step
+  const int peers = *std::max_element(config.place.begin(), config.place.end());
+  const int per_step = 4 * static_cast<int>(config.place.size() - 1) + 4 * peers;  // two chunks, two ways; two commands, two answers
+  countdown.left = 6 * peers + 3 * per_step + per_step / 2;                        // in the middle of the skipped step
   countdown.fault = Fault::kCutLink;
   Machines machines(*std::max_element(config.place.begin(), config.place.end()) + 1, folder.file("state"), countdown);
   train(config, observer, stop, &machines);

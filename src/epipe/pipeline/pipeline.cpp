@@ -12,6 +12,7 @@
 #include "epipe/pipeline/checked.h"
 #include "epipe/pipeline/chunks.h"
 #include "epipe/pipeline/cut.h"
+#include "epipe/pipeline/encoder_state.h"
 #include "epipe/pipeline/failure.h"
 #include "epipe/pipeline/worker_thread.h"
 #include "epipe/schedule/validate.h"
@@ -358,42 +359,7 @@ void Pipeline::discard_batch() {
   }
 }
 
-codec::State Pipeline::encoder_state() const {
-  codec::State all;
-  for (std::size_t j = 0; j < impl_->cuts().size(); ++j) {
-    for (const auto direction : {Direction::kForward, Direction::kBackward}) {
-      const boundary::Sender* const sender = impl_->cuts()[j]->sender(direction);
-      if (sender == nullptr) continue;
-      const auto states = sender->state();
-      for (std::size_t part = 0; part < states.size(); ++part) {
-        for (const auto& [name, tensor] : states[part])
-          all.emplace(fmt::format("{}/{}/{}/{}", j, static_cast<int>(direction), part, name), tensor);
-      }
-    }
-  }
-  return all;
-}
-
-void Pipeline::set_encoder_state(const codec::State& state) {
-  std::map<std::pair<std::size_t, Direction>, std::vector<codec::State>> by_way;
-  for (const auto& [key, tensor] : state) {
-    std::size_t j = 0;
-    int direction = 0;
-    std::size_t part = 0;
-    int length = 0;
-    if (std::sscanf(key.c_str(), "%zu/%d/%zu/%n", &j, &direction, &part, &length) != 3 || j >= impl_->cuts().size() || part > 255) {
-      throw std::invalid_argument(fmt::format("encoder state \"{}\" does not belong to this pipeline", key));
-    }
-    auto& states = by_way[{j, static_cast<Direction>(direction)}];
-    if (states.size() <= part) states.resize(part + 1);
-    states[part].emplace(key.substr(static_cast<std::size_t>(length)), tensor);
-  }
-  for (std::size_t j = 0; j < impl_->cuts().size(); ++j) {
-    for (const auto direction : {Direction::kForward, Direction::kBackward}) {
-      boundary::Sender* const sender = impl_->cuts()[j]->sender(direction);
-      if (sender != nullptr) sender->set_state(by_way[{j, direction}]);
-    }
-  }
-}
+codec::State Pipeline::encoder_state() const { return pipeline::encoder_state(impl_->cuts()); }
+void Pipeline::set_encoder_state(const codec::State& state) { pipeline::set_encoder_state(impl_->cuts(), state); }
 
 }  // namespace epipe::pipeline
