@@ -76,6 +76,32 @@ TEST(Boundary, KeepsOneEncoderPerTensor) {
   EXPECT_EQ(states[1].at("p").size(1), 9);
 }
 
+TEST(Boundary, FlagsWhatIsNotFiniteWhereThatIsAllowed) {
+  BoundaryConfig config;
+  config.codec = "fp16";
+  config.flag_non_finite = true;
+  Ends ends(config);
+  auto x = torch::randn({2, 3});
+  x[1][2] = std::numeric_limits<float>::infinity();
+  ends.sender().send({0, 0, false, true, {x, torch::full({2}, 1e6), torch::ones({4}, torch::kBFloat16)}});
+  const auto got = ends.receiver().recv(0, 0);
+  ASSERT_EQ(got.size(), 3U);
+  EXPECT_EQ(got[0].sizes(), x.sizes());
+  EXPECT_TRUE(got[0].isnan().all().item<bool>());
+  EXPECT_TRUE(got[1].isnan().all().item<bool>()) << "too large for the codec";
+  EXPECT_TRUE(torch::equal(got[2], torch::ones({4}, torch::kBFloat16)));
+  EXPECT_EQ(ends.sender().take_traffic().rel_error(), 0) << "of the tensors that were sent";
+}
+
+TEST(Boundary, AFlaggedFrameIsAnErrorWhereItIsNotAllowed) {
+  BoundaryConfig lenient;
+  lenient.flag_non_finite = true;
+  Ends ends(lenient, BoundaryConfig{});
+  ends.sender().send({4, 1, false, false, {torch::full({2}, std::numeric_limits<float>::quiet_NaN())}});
+  EXPECT_ANY_THROW(ends.receiver().recv(4, 1));
+  EXPECT_NE(ends.failure().find("cut 0 forward, step 4, micro-batch 1: non_finite"), std::string::npos) << ends.failure();
+}
+
 TEST(Boundary, SaysWhatItExpectedWhenTheOrderIsWrong) {
   Ends ends(BoundaryConfig{});
   ends.sender().send({4, 1, false, false, {torch::ones({2})}});

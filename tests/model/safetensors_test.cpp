@@ -20,10 +20,10 @@ Bytes bytes_of(std::string_view text) {
 
 // A file with this header and so many bytes of values: 0, 1, 0, 1, ...
 Bytes file_of(std::string_view json, std::size_t data_bytes = 0) {
-  Bytes bytes;
-  append(bytes, static_cast<std::uint64_t>(json.size()));
-  for (const char c : json) append(bytes, c);
-  for (std::size_t i = 0; i < data_bytes; ++i) append(bytes, static_cast<std::uint8_t>(i % 2));
+  Bytes bytes(8 + json.size() + data_bytes);
+  store(MutableBytes(bytes), 0, static_cast<std::uint64_t>(json.size()));
+  std::memcpy(bytes.data() + 8, json.data(), json.size());
+  for (std::size_t i = 0; i < data_bytes; ++i) bytes[8 + json.size() + i] = std::byte{static_cast<std::uint8_t>(i % 2)};
   return bytes;
 }
 

@@ -19,10 +19,11 @@ struct Case {
   std::vector<int> placement;
   Policy policy;
   bool recompute;
+  layer::Precision precision = layer::Precision::kFp32;
 
   friend void PrintTo(const Case& c, std::ostream* out) {
     *out << c.model << ", " << c.cuts.size() + 1 << " stages on " << schedule::to_string(schedule::Placement{c.placement}) << ", "
-         << schedule::name(c.policy) << (c.recompute ? ", recompute" : "");
+         << schedule::name(c.policy) << (c.recompute ? ", recompute, " : ", ") << layer::to_string(c.precision);
   }
 };
 
@@ -55,9 +56,26 @@ std::vector<Case> architectures() {
           {"roberta", {1, 3, 5}, {0, 1, 2, 3}, Policy::kGpipe, true}};
 }
 
+// Mixed precision: tensors cross a cut in the type that flows between layers.
+std::vector<Case> half_precision() {
+  std::vector<Case> cases;
+  for (const Case& c : all_cases()) {
+    if (c.model == "mlp" || c.placement == std::vector<int>{0, 1, 2}) continue;
+    cases.push_back(c);
+    cases.back().precision = layer::Precision::kBf16;
+  }
+  for (Case c : architectures()) {
+    c.precision = layer::Precision::kBf16;
+    // AmoebaNet leaves the finite numbers in bf16 at this rate.
+    if (!c.model.starts_with("amoebanet")) cases.push_back(c);
+  }
+  return cases;
+}
+
 class Transparency : public ::testing::TestWithParam<Case> {};
 INSTANTIATE_TEST_SUITE_P(Pipelines, Transparency, ::testing::ValuesIn(all_cases()));
 INSTANTIATE_TEST_SUITE_P(Architectures, Transparency, ::testing::ValuesIn(architectures()));
+INSTANTIATE_TEST_SUITE_P(HalfPrecision, Transparency, ::testing::ValuesIn(half_precision()));
 
 const data::DataSpec kPhotos{data::DataSpec::Kind::kImages, {3, 40, 40}, 5};
 
@@ -111,12 +129,14 @@ Trained train(const std::string& name, PipelineConfig config) {
 TEST_P(Transparency, StagesEqualOneStageBitForBit) {
   const Case& c = GetParam();
   PipelineConfig single;
+  single.precision = c.precision;
   const Trained expected = train(c.model, single);
   PipelineConfig config;
   config.cuts = c.cuts;
   config.placement = {c.placement};
   config.policy = c.policy;
   config.recompute = c.recompute;
+  config.precision = c.precision;
   const Trained actual = train(c.model, config);
   ASSERT_EQ(actual.tensors.size(), expected.tensors.size());
   for (const auto& [name, tensor] : expected.tensors) EXPECT_TRUE(torch::equal(actual.tensors.at(name), tensor)) << name;

@@ -73,7 +73,8 @@ TEST_F(Follower_, RefusesCommandsBeforeTheirTime) {
   follower.obey(plan_message());
   EXPECT_NE(error(follower.obey({"connect", {{"attempt", 1}, {"addresses", json::array()}}})).find("no weights"), std::string::npos);
   follower.obey({"load", json::object(), weights()});
-  EXPECT_NE(error(follower.obey({"commit", {{"step", 0}, {"lr", 0.1}, {"scale", 1}}})).find("cannot be committed"), std::string::npos);
+  EXPECT_NE(error(follower.obey({"commit", {{"step", 0}, {"lr", 0.1}, {"scale", 1}, {"skip", false}}})).find("cannot be committed"),
+            std::string::npos);
 }
 
 TEST_F(Follower_, NamesWhatIsWrongWithAPlan) {
@@ -88,6 +89,8 @@ TEST_F(Follower_, NamesWhatIsWrongWithAPlan) {
   EXPECT_NE(refused("cuts", "none").find("cuts has the wrong type"), std::string::npos);
   EXPECT_NE(refused("place", json({0, 5, 0})).find("worker"), std::string::npos);
   EXPECT_NE(refused("codecs", json::array()).find("do not match its cuts"), std::string::npos);
+  EXPECT_NE(refused("precision", "fp8").find("unknown precision \"fp8\""), std::string::npos);
+  EXPECT_NE(refused("loss_scaling", "yes").find("loss_scaling has the wrong type"), std::string::npos);
   EXPECT_NE(refused("threads", -1).find("threads is -1"), std::string::npos);
   EXPECT_NE(
       refused("data", {{"kind", "images"}, {"shape", {1 << 30}}, {"classes", 2}, {"vocabulary", 0}, {"regression", false}}).find("extent"),
@@ -115,9 +118,15 @@ TEST_F(Follower_, ALostTensorAsksForAnotherConnection) {
   follower.obey(plan_message());
   follower.obey({"load", json::object(), weights()});
   ASSERT_EQ(follower.obey({"connect", {{"attempt", 1}, {"addresses", json::array()}}}).kind, "connected");
-  const Message step{
-      "step",
-      {{"epoch", 0}, {"step", 0}, {"chunks", 1}, {"measure_error", false}, {"samples", {1, 2}}, {"training", true}, {"norms", true}}};
+  const Message step{"step",
+                     {{"epoch", 0},
+                      {"step", 0},
+                      {"chunks", 1},
+                      {"measure_error", false},
+                      {"loss_scale", 1},
+                      {"samples", {1, 2}},
+                      {"training", true},
+                      {"norms", true}}};
   const Message answer = follower.obey(step);
   EXPECT_EQ(answer.kind, "failed");
   EXPECT_TRUE(answer.fields.at("again").get<bool>()) << answer.fields;
@@ -127,16 +136,22 @@ TEST_F(Follower_, ALostTensorAsksForAnotherConnection) {
 TEST_F(Follower_, WritesTheFuzzingCorpusWhenAsked) {
   const char* const target = std::getenv("EPIPE_WRITE_CORPUS");
   if (target == nullptr) GTEST_SKIP() << "EPIPE_WRITE_CORPUS names no folder";
-  const std::vector<Message> conversation = {
-      plan_message(),
-      {"load", json::object(), weights()},
-      {"connect", {{"attempt", 1}, {"addresses", json::array()}}},
-      {"step",
-       {{"epoch", 0}, {"step", 0}, {"chunks", 1}, {"measure_error", false}, {"samples", {1, 2}}, {"training", true}, {"norms", true}}},
-      {"commit", {{"step", 0}, {"lr", 0.1}, {"scale", 1}}},
-      {"weights"},
-      {"restore", {{"step", 0}}},
-      {"leave"}};
+  const std::vector<Message> conversation = {plan_message(),
+                                             {"load", json::object(), weights()},
+                                             {"connect", {{"attempt", 1}, {"addresses", json::array()}}},
+                                             {"step",
+                                              {{"epoch", 0},
+                                               {"step", 0},
+                                               {"chunks", 1},
+                                               {"measure_error", false},
+                                               {"loss_scale", 1},
+                                               {"samples", {1, 2}},
+                                               {"training", true},
+                                               {"norms", true}}},
+                                             {"commit", {{"step", 0}, {"lr", 0.1}, {"scale", 1}, {"skip", false}}},
+                                             {"weights"},
+                                             {"restore", {{"step", 0}}},
+                                             {"leave"}};
   std::ofstream whole(std::string(target) + "/conversation", std::ios::binary);
   for (const Message& message : conversation) {
     Bytes bytes = to_bytes(message);

@@ -15,6 +15,7 @@
 #include "epipe/train/follower.h"
 #include "epipe/train/trainer.h"
 #include "epipe/transport/inproc/inproc.h"
+#include "support/bad_sample.h"
 #include "support/temp_folder.h"
 
 namespace epipe::train {
@@ -303,6 +304,46 @@ TEST_P(Team_, LosesNothingWhateverIsLostAndWhenever) {
     expect_equal_weights(expected, config.run_dir);
   }
   EXPECT_GE(faults, rounds) << "the test must have tested something";
+}
+
+// An infinite pixel makes step 3 a step that is not finite, in the client's own stages and in all others.
+TEST_P(Team_, SkipsAStepTogetherWhateverIsLost) {
+  const TempFolder folder;
+  testing::write_data_with_a_bad_sample(folder.path(), 16 * 8, 16 * 3 + 1);
+  const auto configured = [&](const std::string& name) {
+    auto config = config_for(GetParam().first, GetParam().second, folder.file(name));
+    config.data = "npy:" + folder.path();
+    config.shuffle = false;
+    config.loss_scaling = "on";
+    return config;
+  };
+  Silent observer;
+  const std::atomic<bool> stop = false;
+  EXPECT_EQ(train(configured("one"), observer, stop).skipped, 1U);
+  const auto config = configured("several");
+  Countdown countdown;
+  const int peers = *std::max_element(config.place.begin(), config.place.end());
+  const int per_step = 4 * static_cast<int>(config.place.size() - 1) + 4 * peers;  // two chunks, two ways; two commands, two answers
+  countdown.left = 6 * peers + 3 * per_step + per_step / 2;                        // in the middle of the skipped step
+  countdown.fault = Fault::kCutLink;
+  Machines machines(*std::max_element(config.place.begin(), config.place.end()) + 1, folder.file("state"), countdown);
+  train(config, observer, stop, &machines);
+  EXPECT_EQ(countdown.happened, 1);
+  expect_equal_weights(folder.file("one"), config.run_dir);
+}
+
+TEST(Team, InMixedPrecisionTrainsAsOneProcess) {
+  const TempFolder folder;
+  Silent observer;
+  const std::atomic<bool> stop = false;
+  auto config = config_for({0, 1, 2, 0}, "none", folder.file("one"));
+  config.precision = "bf16";
+  train(config, observer, stop);
+  config.run_dir = folder.file("several");
+  Countdown never;
+  Machines machines(3, folder.file("state"), never);
+  train(config, observer, stop, &machines);
+  expect_equal_weights(folder.file("one"), config.run_dir);
 }
 
 bool appears(const torch::Tensor& values, const std::vector<Bytes>& messages) {

@@ -109,7 +109,7 @@ TEST(Frame, NamesEachMistakeInAForgedHeader) {
   EXPECT_EQ(error_of(with(16, std::uint32_t{4096})), ErrorCode::kBadHeader) << "header too long";
   EXPECT_EQ(error_of(with(16, std::uint32_t{67})), ErrorCode::kBadHeader) << "header not a multiple of 8";
   EXPECT_EQ(error_of(with(38, std::uint8_t{2})), ErrorCode::kBadHeader) << "direction";
-  EXPECT_EQ(error_of(with(39, std::uint8_t{1})), ErrorCode::kBadHeader) << "dtype";
+  EXPECT_EQ(error_of(with(39, std::uint8_t{3})), ErrorCode::kBadHeader) << "dtype";
   EXPECT_EQ(error_of(with(40, std::uint8_t{9})), ErrorCode::kBadHeader) << "dims";
   EXPECT_EQ(error_of(with(40, std::uint8_t{3})), ErrorCode::kBadHeader) << "dims do not fit the header";
   EXPECT_EQ(error_of(with(41, std::uint8_t{0})), ErrorCode::kBadHeader) << "empty spec";
@@ -155,6 +155,18 @@ TEST(Frame, LimitsAreConfigurable) {
   EXPECT_TRUE(read_frame(bytes, {24, 6}).ok());
   EXPECT_EQ(error_of(bytes, {23, 6}), ErrorCode::kTooLarge);
   EXPECT_EQ(error_of(bytes, {24, 5}), ErrorCode::kTooLarge);
+}
+
+TEST(Frame, CarriesTheTypeOfTheTensor) {
+  for (const Dtype dtype : {Dtype::kFloat32, Dtype::kFloat16, Dtype::kBfloat16}) {
+    FrameHeader header = sample_header();
+    header.dtype = dtype;
+    const Bytes bytes = make_frame(header, 24);
+    EXPECT_EQ(load<std::uint8_t>(bytes, 39), static_cast<std::uint8_t>(dtype));
+    const auto frame = read_frame(bytes, {});
+    ASSERT_TRUE(frame.ok());
+    EXPECT_EQ(frame.value().header.dtype, dtype);
+  }
 }
 
 TEST(Frame, AFlaggedFrameIsEmptyAndReadable) {

@@ -130,10 +130,7 @@ Bytes Sender::encode(const torch::Tensor& x, std::size_t part, const Parcel& par
   {
     const Span span(traffic_.encode_seconds, config_.tracer, track_of(config_, false), "encode", parcel.step,
                     fmt::format("encode {}", parcel.micro_batch));
-    const auto result = codec::encode_frame(encoder(part), x, tag, {parcel.frozen}, nullptr, frame);
-    if (!result) {
-      throw std::runtime_error(fmt::format("{}: {}", describe(config_, parcel.step, parcel.micro_batch), result.error().text()));
-    }
+    encode_frame(x, part, parcel, tag, frame);
   }
   traffic_.wire_bytes += frame.size();
   traffic_.values += static_cast<std::uint64_t>(x.numel());
@@ -142,8 +139,19 @@ Bytes Sender::encode(const torch::Tensor& x, std::size_t part, const Parcel& par
   return frame;
 }
 
+void Sender::encode_frame(const torch::Tensor& x, std::size_t part, const Parcel& parcel, const codec::FrameTag& tag, Bytes& out) {
+  const auto result = codec::encode_frame(encoder(part), x, tag, {parcel.frozen}, nullptr, out);
+  if (result) return;
+  const ErrorCode code = result.error().code;
+  if (config_.flag_non_finite && (code == ErrorCode::kNonFinite || code == ErrorCode::kOutOfRange)) {
+    return codec::encode_non_finite(encoder(part), x, tag, out);
+  }
+  throw std::runtime_error(fmt::format("{}: {}", describe(config_, parcel.step, parcel.micro_batch), result.error().text()));
+}
+
 void Sender::measure(const torch::Tensor& x, const Bytes& frame) {
   const auto decoded = codec::decode_frame(frame, config_.limits, {});
+  if (!decoded && config_.flag_non_finite && decoded.error().code == ErrorCode::kNonFinite) return;  // a flagged frame
   if (!decoded) throw std::runtime_error("a frame of our own does not decode: " + decoded.error().text());
   const auto exact = x.to(torch::kFloat64);
   traffic_.error_energy += (exact - decoded.value().to(torch::kFloat64)).square().sum().item<double>();
@@ -225,15 +233,20 @@ Parcel Receiver::recv_parcel() {
     {
       const Span span(decoding, config_.tracer, track_of(config_, true), "decode", parcel.step,
                       fmt::format("decode {}", parcel.micro_batch));
-      auto x = codec::decode_payload(frame.value(), {});
-      if (!x) throw std::runtime_error(fmt::format("{}: {}", describe(config_, parcel.step, parcel.micro_batch), x.error().text()));
-      parcel.tensors.push_back(std::move(x).value());
+      parcel.tensors.push_back(decode(frame.value(), parcel));
     }
     const std::lock_guard lock(mutex_);
     traffic_.recv_seconds += receiving;
     traffic_.decode_seconds += decoding;
   }
   return parcel;
+}
+
+torch::Tensor Receiver::decode(const wire::FrameView& frame, const Parcel& parcel) const {
+  if (frame.header.non_finite && config_.flag_non_finite) return codec::not_a_number(frame.header);
+  auto x = codec::decode_payload(frame, {});
+  if (!x) throw std::runtime_error(fmt::format("{}: {}", describe(config_, parcel.step, parcel.micro_batch), x.error().text()));
+  return std::move(x).value();
 }
 
 Parcel Receiver::next(std::uint64_t step, std::uint32_t micro_batch) {

@@ -36,7 +36,8 @@ struct BoundaryConfig {
   std::size_t capacity = 1;                            // parcels that may wait on each side
   transport::Patience patience = transport::kForever;  // of a worker that waits for the peer
   wire::Limits limits{};
-  Tracer* tracer = nullptr;  // outlives the boundary; null: no timeline
+  bool flag_non_finite = false;  // NaN, Inf or what the codec cannot hold crosses as a flagged frame and arrives as NaN; false: an error
+  Tracer* tracer = nullptr;      // outlives the boundary; null: no timeline
 };
 
 // The track of a boundary's thread in the timeline: 100, 101, ... for cut 0 forward sender and receiver, then backward, then cut 1.
@@ -73,6 +74,7 @@ class Sender {
   void count(int parcels);
   void encode_and_send(const Parcel& parcel);
   Bytes encode(const torch::Tensor& x, std::size_t part, const Parcel& parcel, const codec::FrameTag& tag);
+  void encode_frame(const torch::Tensor& x, std::size_t part, const Parcel& parcel, const codec::FrameTag& tag, Bytes& out);
   void measure(const torch::Tensor& x, const Bytes& frame);
   codec::Codec& encoder(std::size_t part);
 
@@ -106,6 +108,7 @@ class Receiver {
  private:
   void run();
   Parcel recv_parcel();
+  torch::Tensor decode(const wire::FrameView& frame, const Parcel& parcel) const;
   Parcel next(std::uint64_t step, std::uint32_t micro_batch);
 
   BoundaryConfig config_;

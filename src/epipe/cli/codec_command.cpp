@@ -40,7 +40,7 @@ void run_decode(const Flags& flags) {
   const auto frame = value_or_fail(read_file(flags.input, flags.max_bytes + wire::kMaxHeaderBytes));
   auto x = codec::decode_frame(frame, limits, {&pool});
   if (!x) throw Failure(fmt::format("{}: {}", flags.input, x.error().text()));
-  value_or_fail(data::write_npy(flags.output, x.value()));
+  value_or_fail(data::write_npy(flags.output, x.value().to(torch::kFloat32)));
 }
 
 void run_measure(const Flags& flags) {

@@ -99,6 +99,7 @@ void print(const train::TrainResult& result, const std::string& run_dir) {
     fmt::print("stopped after step {}, everything is saved; continue with --resume\n", result.steps);
     return;
   }
+  if (result.skipped > 0) fmt::print("{} steps were skipped: their gradients were not finite\n", result.skipped);
   fmt::print("{} steps, validation accuracy {:.4f}, {:.0f} bytes per step on the cuts, {:.0f} samples/s\nresults in {}\n", result.steps,
              result.val_accuracy, result.bytes_per_step, result.samples_per_s, run_dir);
 }
@@ -115,10 +116,6 @@ void prepare_run_dir(TrainConfig& config) {
   if (!config.resume && holds_run) {
     throw Failure(fmt::format("{} already holds a run; continue it with --resume or choose another --run-dir", config.run_dir));
   }
-  config.cuts = train::cut_names(config);  // recorded, so that the file alone repeats the run
-  value_or_fail(make_folders(config.run_dir));
-  const std::string toml = train::to_toml(config);
-  value_or_fail(write_file(config.run_dir + "/config.toml", {std::as_bytes(std::span(toml))}));
 }
 
 void lead(TrainConfig config, train::Reach* reach) {
@@ -216,6 +213,9 @@ void add_stage_flags(CLI::App& command, Flags& flags) {
   command.add_option("--threads", c.threads, "Threads of each worker inside an operator")
       ->check(CLI::Range(1, 1024))
       ->capture_default_str();
+  command.add_option("--precision", c.precision, "fp32, or mixed: products and convolutions in bf16 or fp16, weights in fp32")
+      ->check(CLI::IsMember({"fp32", "bf16", "fp16"}))
+      ->capture_default_str();
   command.add_option("--devices", c.devices, "Device of each worker, e.g. cpu,cuda:0")->delimiter(',');
 }
 
@@ -235,6 +235,11 @@ void add_training_flags(CLI::App& command, Flags& flags) {
   TrainConfig& c = flags.config;
   command.add_option("--schedule", c.schedule, "gpipe or 1f1b")->check(CLI::IsMember({"gpipe", "1f1b"}))->capture_default_str();
   command.add_flag("--recompute", c.recompute, "Keep only the inputs of a stage and run its forward again before its backward");
+  command
+      .add_option("--loss-scaling", c.loss_scaling,
+                  "Skip steps whose gradients are not finite and adapt a factor of the loss; auto: with fp16")
+      ->check(CLI::IsMember({"auto", "on", "off"}))
+      ->capture_default_str();
   command.add_option("--epochs", c.epochs, "Passes over the training data")->check(CLI::PositiveNumber)->capture_default_str();
   command.add_option("--max-steps", c.max_steps, "Stop after so many steps; 0: all epochs")
       ->check(CLI::NonNegativeNumber)

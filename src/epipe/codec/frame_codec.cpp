@@ -2,33 +2,91 @@
 
 #include <fmt/format.h>
 
+#include <limits>
+
 #include "epipe/codec/entropy_payload.h"
 #include "epipe/codec/span.h"
 
 namespace epipe::codec {
+namespace {
 
-Result<void> encode_frame(Codec& codec, const torch::Tensor& x, const FrameTag& tag, const EncodeContext& at, ThreadPool* pool,
-                          Bytes& out) {
+using wire::Dtype;
+
+constexpr std::string_view kNone = "none";
+
+Dtype dtype_of(const torch::Tensor& x) {
+  return x.scalar_type() == torch::kHalf ? Dtype::kFloat16 : x.scalar_type() == torch::kBFloat16 ? Dtype::kBfloat16 : Dtype::kFloat32;
+}
+
+torch::ScalarType scalar_type(Dtype dtype) {
+  return dtype == Dtype::kFloat16 ? torch::kHalf : dtype == Dtype::kBfloat16 ? torch::kBFloat16 : torch::kFloat32;
+}
+
+// The codec that writes the payload: `none` of a 16-bit tensor is that type's own.
+std::string payload_codec(const std::string& spec, Dtype dtype) {
+  if (spec != kNone || dtype == Dtype::kFloat32) return spec;
+  return dtype == Dtype::kFloat16 ? "fp16" : "bf16";
+}
+
+// Values beyond the type's range saturate: a lossy codec may decode to a little more than it was given.
+torch::Tensor in_type(torch::Tensor x, Dtype dtype) {
+  if (dtype == Dtype::kFloat32) return x;
+  const double largest = dtype == Dtype::kFloat16 ? std::numeric_limits<c10::Half>::max() : std::numeric_limits<c10::BFloat16>::max();
+  return x.clamp_(-largest, largest).to(scalar_type(dtype));
+}
+
+wire::FrameHeader header_of(const Codec& codec, const torch::Tensor& x, const FrameTag& tag) {
   wire::FrameHeader header;
   header.tensor = spec_of(x);
   header.codec = codec.spec();
+  header.dtype = dtype_of(x);
   header.step = tag.step;
   header.micro_batch = tag.micro_batch;
   header.cut = tag.cut;
   header.part = tag.part;
   header.parts = tag.parts;
   header.direction = tag.direction;
+  return header;
+}
+
+Result<void> encode_payload(Codec& codec, const torch::Tensor& x, const EncodeContext& at, Bytes& out) {
+  const Dtype dtype = dtype_of(x);
+  if (dtype == Dtype::kFloat32) return codec.encode(x, at, out);
+  const std::string spec = codec.spec();
+  if (const std::string own = payload_codec(spec, dtype); own != spec) {
+    const auto plain = make_codec(own);
+    return plain ? plain.value()->encode(x.to(torch::kFloat32), at, out) : Result<void>(plain.error());
+  }
+  return codec.encode(x.to(torch::kFloat32), at, out);
+}
+
+}  // namespace
+
+Result<void> encode_frame(Codec& codec, const torch::Tensor& x, const FrameTag& tag, const EncodeContext& at, ThreadPool* pool,
+                          Bytes& out) {
+  const wire::FrameHeader header = header_of(codec, x, tag);
   if (header.tensor.dims.size() > wire::kMaxDims) {
     return Error{ErrorCode::kOutOfRange, fmt::format("a frame holds at most {} dims, got {}", wire::kMaxDims, header.tensor.dims.size())};
   }
   const std::size_t start = out.size();
   wire::FrameWriter frame(header, out);
-  if (auto result = codec.encode(x, at, out); !result) {
+  if (auto result = encode_payload(codec, x, at, out); !result) {
     out.resize(start);
     return result;
   }
   frame.finish(pool);
   return {};
+}
+
+void encode_non_finite(const Codec& codec, const torch::Tensor& x, const FrameTag& tag, Bytes& out) {
+  wire::FrameHeader header = header_of(codec, x, tag);
+  header.non_finite = true;
+  wire::FrameWriter(header, out).finish();
+}
+
+torch::Tensor not_a_number(const wire::FrameHeader& header) {
+  const std::vector<std::int64_t> sizes(header.tensor.dims.begin(), header.tensor.dims.end());
+  return torch::full(sizes, std::numeric_limits<float>::quiet_NaN(), scalar_type(header.dtype));
 }
 
 Result<torch::Tensor> decode_frame(ByteView bytes, const wire::Limits& limits, const CodecOptions& options, const torch::Tensor& reuse) {
@@ -40,14 +98,16 @@ Result<torch::Tensor> decode_frame(ByteView bytes, const wire::Limits& limits, c
 Result<torch::Tensor> decode_payload(const wire::FrameView& frame, const CodecOptions& options, const torch::Tensor& reuse) {
   const auto& [header, payload] = frame;
   if (header.non_finite) return Error{ErrorCode::kNonFinite, "the sender found NaN or Inf in this tensor and sent no values"};
-  const auto codec = make_codec(header.codec, options);
+  const auto codec = make_codec(payload_codec(header.codec, header.dtype), options);
   if (!codec) return codec.error();
   const auto bounds = codec.value()->payload_bounds(header.tensor);
   if (payload.size() < bounds.min || payload.size() > bounds.max) return wrong_length(header.codec, bounds, payload.size());
   const std::vector<std::int64_t> sizes(header.tensor.dims.begin(), header.tensor.dims.end());
-  torch::Tensor x = reuse.defined() && reuse.is_contiguous() && reuse.sizes() == torch::IntArrayRef(sizes) ? reuse : torch::empty(sizes);
+  const bool fits = reuse.defined() && reuse.is_contiguous() && reuse.scalar_type() == torch::kFloat32 &&
+                    header.dtype == wire::Dtype::kFloat32 && reuse.sizes() == torch::IntArrayRef(sizes);
+  torch::Tensor x = fits ? reuse : torch::empty(sizes);
   EPIPE_TRY(codec.value()->decode_into(x, payload));
-  return x;
+  return in_type(std::move(x), header.dtype);
 }
 
 std::string chosen_form(ByteView bytes) {

@@ -16,16 +16,24 @@ struct FrameTag {
   wire::Direction direction = wire::Direction::kForward;
 };
 
-// Appends one frame. On an error `out` is as before.
+// Appends one frame of a float32, float16 or bfloat16 tensor. On an error `out` is as before. Codecs see float32; of 16-bit tensors `none`
+// writes 16 bits per value.
 Result<void> encode_frame(Codec& codec, const torch::Tensor& x, const FrameTag& tag, const EncodeContext& at, ThreadPool* pool, Bytes& out);
 
-// The tensor of a frame by the codec the frame names. Reads into `reuse` when it has the right shape, else into a new tensor.
+// Appends the frame that stands for a tensor with NaN or Inf: flagged, no values.
+void encode_non_finite(const Codec& codec, const torch::Tensor& x, const FrameTag& tag, Bytes& out);
+
+// The tensor of a frame by the codec the frame names, in the type the frame names. Reads into `reuse` when it has the right shape and type,
+// else into a new tensor.
 Result<torch::Tensor> decode_frame(ByteView frame, const wire::Limits& limits, const CodecOptions& options,
                                    const torch::Tensor& reuse = {});
 
 // What an entropy codec chose for the tensor of a frame: "dct 16", "blocks 16", "rows", "rows running", "rows neighbours", "zeros" or
 // "plain". Empty for other codecs, and for bytes that are no frame.
 std::string chosen_form(ByteView frame);
+
+// What a frame without values stands for: its shape and type, filled with NaN.
+torch::Tensor not_a_number(const wire::FrameHeader& header);
 
 // decode_frame() for a frame that was read before.
 Result<torch::Tensor> decode_payload(const wire::FrameView& frame, const CodecOptions& options, const torch::Tensor& reuse = {});

@@ -30,7 +30,10 @@ LayerNorm::LayerNorm(std::int64_t features, double eps)
       bias(register_parameter("bias", torch::zeros({features}))),
       eps_(eps) {}
 
-torch::Tensor LayerNorm::forward(const torch::Tensor& x) const { return torch::layer_norm(x, {weight.size(0)}, weight, bias, eps_); }
+// In float32 under mixed precision too, as autocast has it on CUDA devices; LibTorch 1.13 has no mixed layer_norm on the CPU.
+torch::Tensor LayerNorm::forward(const torch::Tensor& x) const {
+  return torch::layer_norm(x.to(torch::kFloat32), {weight.size(0)}, weight, bias, eps_);
+}
 
 DeferredBatchNorm::DeferredBatchNorm(std::int64_t channels, double eps, double momentum)
     : weight(register_parameter("weight", torch::ones({channels}))),

@@ -20,6 +20,12 @@ constexpr std::int64_t kLastChannels = 1280;
 constexpr layer::Initialization kInitialization{
     .convolution = layer::Initialization::Rule::kFanOut, .linear = layer::Initialization::Rule::kNormal, .deviation = 0.01};
 
+// LibTorch 1.13 has no backward of hardtanh in bfloat16 on the CPU.
+torch::Tensor clipped(const torch::Tensor& fresh) {
+  if (!fresh.is_cpu() || fresh.scalar_type() != torch::kBFloat16) return layer::relu6(fresh);
+  return layer::relu6(fresh.to(torch::kFloat32)).to(torch::kBFloat16);
+}
+
 // [B, in, H, W] -> [B, out, H / stride, W / stride]
 class ConvLayer final : public layer::Layer {
  public:
@@ -28,9 +34,7 @@ class ConvLayer final : public layer::Layer {
         conv_(register_module("0", std::make_shared<layer::Conv2d>(shape))),
         norm_(register_module("1", std::make_shared<layer::DeferredBatchNorm>(shape.out))) {}
 
-  Tensors forward(const Tensors& in, const ForwardContext& at) override {
-    return {layer::relu6(norm_->forward(conv_->forward(in[0]), at))};
-  }
+  Tensors forward(const Tensors& in, const ForwardContext& at) override { return {clipped(norm_->forward(conv_->forward(in[0]), at))}; }
   double flops(const Tensors&, const Tensors& out) const override {
     return conv_->flops(out[0]) + 5.0 * static_cast<double>(out[0].numel());
   }
@@ -66,8 +70,8 @@ class InvertedResidual final : public layer::Layer {
   }
 
   Tensors forward(const Tensors& in, const ForwardContext& at) override {
-    torch::Tensor x = expand_ ? layer::relu6(expand_->forward(in[0], at)) : in[0];
-    x = norm_->forward(project_->forward(layer::relu6(filter_->forward(x, at))), at);
+    torch::Tensor x = expand_ ? clipped(expand_->forward(in[0], at)) : in[0];
+    x = norm_->forward(project_->forward(clipped(filter_->forward(x, at))), at);
     return {skip_ ? in[0] + x : x};
   }
   double flops(const Tensors& in, const Tensors& out) const override {

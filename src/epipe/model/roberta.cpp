@@ -109,8 +109,9 @@ class Attention final : public RobertaLayer {
     const auto width = config().hidden_size / heads;
     // [B, T, F] -> [B, heads, T, width]
     const auto split = [&](const torch::Tensor& x) { return x.view({batch, length, heads, width}).transpose(1, 2); };
-    auto scores = torch::matmul(split(query_->forward(in[0])), split(key_->forward(in[0])).transpose(-1, -2)) /
-                  std::sqrt(static_cast<double>(width));  // [B, heads, T, T]
+    // [B, heads, T, T], and softmax, in float32 under mixed precision too
+    auto scores = torch::matmul(split(query_->forward(in[0])), split(key_->forward(in[0])).transpose(-1, -2)).to(torch::kFloat32) /
+                  std::sqrt(static_cast<double>(width));
     if (!at.side.empty()) {
       scores = scores.masked_fill(at.side[0].view({batch, 1, 1, length}) == 0, lowest(scores));
     }

@@ -53,8 +53,9 @@ class Attention final : public layer::Layer {
     const auto batch = in[0].size(0);
     const auto length = in[0].size(1);
     const auto heads = qkv_->forward(norm_->forward(in[0])).view({batch, length, 3, kHeads, kFeatures / kHeads}).permute({2, 0, 3, 1, 4});
+    // [B, heads, T, T], and softmax, in float32 under mixed precision too
     auto scores =
-        torch::matmul(heads[0], heads[1].transpose(-1, -2)) / std::sqrt(static_cast<double>(kFeatures / kHeads));  // [B, heads, T, T]
+        torch::matmul(heads[0], heads[1].transpose(-1, -2)).to(torch::kFloat32) / std::sqrt(static_cast<double>(kFeatures / kHeads));
     if (!at.side.empty()) scores = scores.masked_fill(at.side[0].view({batch, 1, 1, length}) == 0, -1e9);
     const auto mixed = torch::matmul(torch::softmax(scores, -1), heads[2]).transpose(1, 2).reshape({batch, length, kFeatures});
     return {in[0] + layer::dropout(out_->forward(mixed), kDropout, at, name() + ".dropout")};

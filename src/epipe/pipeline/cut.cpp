@@ -16,6 +16,7 @@ boundary::BoundaryConfig boundary_config(const Cut::Config& config, Direction di
   b.direction = direction;
   b.capacity = config.capacity;
   b.patience = config.patience;
+  b.flag_non_finite = config.flag_non_finite;
   b.tracer = config.tracer;
   return b;
 }

@@ -3,13 +3,16 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <atomic>
 #include <map>
 #include <mutex>
 #include <stdexcept>
 
 #include "epipe/base/clock.h"
+#include "epipe/pipeline/checked.h"
 #include "epipe/pipeline/chunks.h"
 #include "epipe/pipeline/cut.h"
+#include "epipe/pipeline/encoder_state.h"
 #include "epipe/pipeline/failure.h"
 #include "epipe/pipeline/worker_thread.h"
 #include "epipe/schedule/validate.h"
@@ -32,38 +35,11 @@ struct Run {
   std::vector<double> correct{};
   std::vector<Tensors> loss_gradients{};  // of the last stage's outputs, until its backward
   std::vector<torch::Tensor> predictions{};
+  std::atomic<bool> non_finite = false;
 };
 
 void keep_forwards(schedule::Schedule& schedule) {
   for (auto& actions : schedule.per_worker) std::erase_if(actions, [](const Action& a) { return a.kind == Kind::kBackward; });
-}
-
-// Cuts that do not fit the layers, a placement that does not fit the cuts: said before any thread starts.
-PipelineConfig checked(PipelineConfig config, std::size_t layers) {
-  std::size_t previous = 0;
-  for (const std::size_t cut : config.cuts) {
-    if (cut <= previous || cut >= layers) {
-      throw std::invalid_argument(fmt::format("cuts must ascend from 1 to {}, the last of {} layers, got {}", layers - 1, layers, cut));
-    }
-    previous = cut;
-  }
-  const std::size_t stages = config.cuts.size() + 1;
-  if (config.placement.worker_of.empty()) {
-    for (std::size_t j = 0; j < stages; ++j) config.placement.worker_of.push_back(static_cast<int>(j));
-  }
-  if (config.placement.worker_of.size() != stages) {
-    throw std::invalid_argument(fmt::format("{} cuts make {} stages, but the placement {} names {}", config.cuts.size(), stages,
-                                            schedule::to_string(config.placement), config.placement.worker_of.size()));
-  }
-  if (const auto ok = schedule::check(config.placement); !ok) throw std::invalid_argument(ok.error().message);
-  if (config.codecs.empty()) config.codecs.resize(config.cuts.size());
-  if (config.codecs.size() != config.cuts.size()) throw std::invalid_argument("expected codecs for each cut");
-  const auto workers = static_cast<std::size_t>(config.placement.workers());
-  if (config.devices.empty()) config.devices.assign(workers, torch::Device(torch::kCPU));
-  if (config.devices.size() != workers) {
-    throw std::invalid_argument(fmt::format("expected one device for each of {} workers, got {}", workers, config.devices.size()));
-  }
-  return config;
 }
 
 }  // namespace
@@ -103,6 +79,7 @@ class Pipeline::Impl {
   const schedule::Schedule& schedule_for(int chunks, bool training);
   void on_threads(const std::function<void(std::size_t)>& work);
   void run_worker(std::size_t worker, Run& run);
+  void look_for_non_finite(std::size_t worker, Run& run);
   void run_forward(const Action& action, Run& run, int worker);
   void run_backward(const Action& action, Run& run, int worker);
   void send(int j, Direction direction, int i, Tensors tensors, const Run& run, int worker);
@@ -144,6 +121,7 @@ void Pipeline::Impl::make_stages(const std::vector<std::shared_ptr<Layer>>& laye
     const int worker = worker_of(static_cast<int>(j));
     Stage::Options options;
     options.recompute = config_.recompute;
+    options.precision = config_.precision;
     // What topk dropped on the way here has no part in the result, so its gradient is dropped on the way back.
     options.mask_gradients =
         j > 0 && config_.placement.crosses(static_cast<int>(j) - 1) && config_.codecs[j - 1].forward.starts_with("topk:");
@@ -170,6 +148,7 @@ std::unique_ptr<Cut> Pipeline::Impl::make_cut(int j) {
   cut.capacity =
       static_cast<std::size_t>(std::max(schedule::queue_capacity(config_.policy), schedule::queue_capacity(schedule::Policy::kGpipe)));
   cut.patience = config_.elsewhere.patience;
+  cut.flag_non_finite = config_.loss_scaling;
   cut.tracer = config_.tracer;
   const auto on_failure = [this](std::exception_ptr error) { failure_.report(std::move(error)); };
   if (earlier_here && later_here) return Cut::between_threads(cut, on_failure);
@@ -218,6 +197,7 @@ void Pipeline::Impl::on_threads(const std::function<void(std::size_t)>& work) {
 // The program of one worker. Its first error ends the run for everybody.
 void Pipeline::Impl::run_worker(std::size_t worker, Run& run) {
   times_[worker] = {};
+  const layer::CastScope casts;
   try {
     for (std::size_t j = 0; j < stages_.size(); ++j) {
       if (run.training && config_.placement.worker_of[j] == static_cast<int>(worker)) stages_[j].reset();
@@ -229,11 +209,18 @@ void Pipeline::Impl::run_worker(std::size_t worker, Run& run) {
         run_backward(action, run, static_cast<int>(worker));
       }
     }
+    if (run.training && config_.loss_scaling) look_for_non_finite(worker, run);
     for (const auto& cut : cuts_) cut->finish_encoding();
   } catch (const Closed&) {
     // Another thread failed and said why.
   } catch (...) {
     failure_.report(std::current_exception());
+  }
+}
+
+void Pipeline::Impl::look_for_non_finite(std::size_t worker, Run& run) {
+  for (std::size_t j = 0; j < stages_.size(); ++j) {
+    if (config_.placement.worker_of[j] == static_cast<int>(worker) && !stages_[j].gradients_finite()) run.non_finite = true;
   }
 }
 
@@ -273,19 +260,22 @@ void Pipeline::Impl::send(int j, Direction direction, int i, Tensors tensors, co
 }
 
 // The loss of micro-batch i, and where training its gradient: the backward of the last stage starts from there. The loss is the mean over
-// the batch, so each micro-batch contributes its sum divided by the samples of the whole batch.
+// the batch, so each micro-batch contributes its sum divided by the samples of the whole batch. Losses are computed in float32. Dividing
+// by a power of two is exact, so the loss scale changes no digit of a gradient.
 void Pipeline::Impl::finish_forward(int i, const Tensors& outputs, Run& run) {
   const auto index = static_cast<std::size_t>(i);
   const torch::Tensor targets = slice(run.batch, run.chunks[index]).targets;
   Tensors leaves;
   for (const auto& output : outputs) leaves.push_back(output.detach().requires_grad_(run.training && output.is_floating_point()));
   const torch::AutoGradMode grad(run.training);
-  const LossResult result = loss_(leaves, targets.defined() ? targets.to(leaves[0].device()) : targets);
+  Tensors values;
+  for (const auto& leaf : leaves) values.push_back(leaf.is_floating_point() ? leaf.to(torch::kFloat32) : leaf);
+  const LossResult result = loss_(values, targets.defined() ? targets.to(leaves[0].device()) : targets);
   run.losses[index] = result.sum.item<double>();
   run.correct[index] = result.correct;
   run.predictions[index] = result.predictions;
   if (!run.training) return;
-  (result.sum / static_cast<double>(run.batch.size())).backward();
+  (result.sum / (static_cast<double>(run.batch.size()) / run.id.loss_scale)).backward();
   for (const auto& leaf : leaves) run.loss_gradients[index].push_back(leaf.grad());
 }
 
@@ -312,6 +302,7 @@ StepResult Pipeline::Impl::collect(const Run& run) {
   for (const double loss : run.losses) result.loss += loss;
   result.loss /= static_cast<double>(result.samples);
   for (const double correct : run.correct) result.correct += correct;
+  result.non_finite = run.non_finite;
   result.workers = times_;
   for (std::size_t j = 0; j < cuts_.size(); ++j) {
     const auto earlier = static_cast<std::size_t>(config_.placement.worker_of[j]);
@@ -368,42 +359,7 @@ void Pipeline::discard_batch() {
   }
 }
 
-codec::State Pipeline::encoder_state() const {
-  codec::State all;
-  for (std::size_t j = 0; j < impl_->cuts().size(); ++j) {
-    for (const auto direction : {Direction::kForward, Direction::kBackward}) {
-      const boundary::Sender* const sender = impl_->cuts()[j]->sender(direction);
-      if (sender == nullptr) continue;
-      const auto states = sender->state();
-      for (std::size_t part = 0; part < states.size(); ++part) {
-        for (const auto& [name, tensor] : states[part])
-          all.emplace(fmt::format("{}/{}/{}/{}", j, static_cast<int>(direction), part, name), tensor);
-      }
-    }
-  }
-  return all;
-}
-
-void Pipeline::set_encoder_state(const codec::State& state) {
-  std::map<std::pair<std::size_t, Direction>, std::vector<codec::State>> by_way;
-  for (const auto& [key, tensor] : state) {
-    std::size_t j = 0;
-    int direction = 0;
-    std::size_t part = 0;
-    int length = 0;
-    if (std::sscanf(key.c_str(), "%zu/%d/%zu/%n", &j, &direction, &part, &length) != 3 || j >= impl_->cuts().size() || part > 255) {
-      throw std::invalid_argument(fmt::format("encoder state \"{}\" does not belong to this pipeline", key));
-    }
-    auto& states = by_way[{j, static_cast<Direction>(direction)}];
-    if (states.size() <= part) states.resize(part + 1);
-    states[part].emplace(key.substr(static_cast<std::size_t>(length)), tensor);
-  }
-  for (std::size_t j = 0; j < impl_->cuts().size(); ++j) {
-    for (const auto direction : {Direction::kForward, Direction::kBackward}) {
-      boundary::Sender* const sender = impl_->cuts()[j]->sender(direction);
-      if (sender != nullptr) sender->set_state(by_way[{j, direction}]);
-    }
-  }
-}
+codec::State Pipeline::encoder_state() const { return pipeline::encoder_state(impl_->cuts()); }
+void Pipeline::set_encoder_state(const codec::State& state) { pipeline::set_encoder_state(impl_->cuts(), state); }
 
 }  // namespace epipe::pipeline

@@ -45,8 +45,10 @@ struct PipelineConfig {
   std::vector<torch::Device> devices;  // of each worker; empty: the CPU
   std::vector<CutCodecs> codecs;       // by cut; empty: none everywhere. Cuts within one worker are handed over as they are
   bool recompute = false;              // keep only the inputs of a stage between forward and backward
-  Elsewhere elsewhere{};               // the workers of other processes; default: all are here
-  Tracer* tracer = nullptr;            // outlives the pipeline; null: no timeline
+  layer::Precision precision = layer::Precision::kFp32;  // of products and convolutions; tensors cross a cut in the type they have
+  bool loss_scaling = false;                             // a step may find NaN or Inf: it says so in its result, and does not fail
+  Elsewhere elsewhere{};                                 // the workers of other processes; default: all are here
+  Tracer* tracer = nullptr;                              // outlives the pipeline; null: no timeline
   std::uint64_t seed = 0;
 };
 
@@ -56,6 +58,7 @@ struct StepId {
   std::uint64_t step = 0;
   int chunks = 0;              // micro-batches, where not those of the configuration: the last batch of an epoch may be small
   bool measure_error = false;  // compare what is encoded with what will be decoded, for the metrics; costs a decode per tensor
+  double loss_scale = 1;       // a power of two: gradients are those of the loss times this
 };
 
 // What a loss makes of the last layer's outputs for one micro-batch.
@@ -92,6 +95,7 @@ struct StepResult {
   double loss = 0;  // the mean over the samples of the batch, for any chunking; where the last stage is
   double correct = 0;
   std::int64_t samples = 0;
+  bool non_finite = false;                  // with loss scaling: a gradient here holds NaN or Inf
   std::vector<boundary::Traffic> forward;   // by cut
   std::vector<boundary::Traffic> backward;  // by cut
   std::vector<WorkerTimes> workers;
@@ -108,7 +112,8 @@ class Pipeline {
   Pipeline(const Pipeline&) = delete;
   Pipeline& operator=(const Pipeline&) = delete;
 
-  // Forward and backward of one batch. The gradients, of the mean loss, are left in the parameters; nothing else changes.
+  // Forward and backward of one batch. The gradients, of the mean loss times id.loss_scale, are left in the parameters; nothing else
+  // changes.
   StepResult train_step(const Batch& batch, StepId id);
   // Forward only, in evaluation mode, encoders frozen.
   StepResult evaluate(const Batch& batch, StepId id);

@@ -4,11 +4,16 @@
 
 #include <algorithm>
 
+#include "epipe/layer/memory_format.h"
+
 namespace epipe::pipeline {
 
 Stage::Stage(std::vector<std::shared_ptr<Layer>> layers, torch::Device device, const Options& options)
     : layers_(std::move(layers)), device_(device), options_(options) {
-  for (const auto& layer : layers_) layer->to(device_);
+  for (const auto& layer : layers_) {
+    layer->to(device_);
+    if (layer::wants_channels_last(device_)) layer::to_channels_last(*layer);
+  }
 }
 
 void Stage::reset() {
@@ -19,8 +24,18 @@ void Stage::reset() {
   }
 }
 
+// The forward that recompute repeats has no graph, and neither have its casts of weights.
 Tensors Stage::run_layers(Tensors x, const ForwardContext& at) {
-  for (const auto& layer : layers_) x = layer->forward(x, at);
+  const layer::Autocast autocast(device_.type(), options_.precision, !at.training || torch::GradMode::is_enabled());
+  // Autocast keeps casts of leaves, as if they were weights; the stage's inputs must not look like leaves, or they would be kept for the
+  // whole step and their gradients summed in 16 bits, which those of tensors between layers are not.
+  for (auto& input : x) {
+    if (options_.precision != layer::Precision::kFp32 && input.requires_grad()) input = input.view_as(input);
+  }
+  for (const auto& layer : layers_) {
+    if (layer::wants_channels_last(device_)) x = layer::channels_last(std::move(x));  // at every layer: a cut must change nothing
+    x = layer->forward(x, at);
+  }
   return x;
 }
 
@@ -53,6 +68,17 @@ Tensors Stage::evaluate(const Tensors& inputs, const ForwardContext& at) {
   for (auto& side : here.side) side = side.to(device_);
   for (const auto& input : inputs) x.push_back(input.to(device_));
   return run_layers(std::move(x), here);
+}
+
+bool Stage::gradients_finite() const {
+  const torch::NoGradGuard no_grad;
+  Tensors finite;
+  for (const auto& layer : layers_) {
+    for (const auto& parameter : layer->parameters()) {
+      if (parameter.grad().defined()) finite.push_back(torch::isfinite(parameter.grad()).all());
+    }
+  }
+  return finite.empty() || torch::stack(finite).all().item<bool>();
 }
 
 Tensors Stage::backward(int i, const Tensors& gradients) {

@@ -6,6 +6,7 @@
 #include <memory>
 #include <vector>
 
+#include "epipe/layer/autocast.h"
 #include "epipe/layer/layer.h"
 
 namespace epipe::pipeline {
@@ -20,6 +21,7 @@ class Stage {
   struct Options {
     bool recompute = false;       // keep only the inputs of a micro-batch, and run its forward again before its backward
     bool mask_gradients = false;  // gradients of inputs that are 0 are 0
+    layer::Precision precision = layer::Precision::kFp32;
   };
 
   // The layers are shared with the model, which reads their weights between steps.
@@ -34,6 +36,9 @@ class Stage {
   // Adds the gradients of micro-batch i to the parameters; `gradients` are those of its outputs, undefined where nobody used one. Returns
   // the gradients of its inputs.
   Tensors backward(int i, const Tensors& gradients);
+
+  // Whether no gradient of a parameter holds NaN or Inf. Waits for the device.
+  bool gradients_finite() const;
 
   int live() const { return static_cast<int>(live_.size()); }
   int peak_live() const { return peak_live_; }

@@ -52,6 +52,8 @@ std::string to_toml(const TrainConfig& c) {
   add_text("codec-backward", c.codec_backward);
   add_list("codec-at", codec_at);
   add("recompute", c.recompute);
+  add_text("precision", c.precision);
+  add_text("loss-scaling", c.loss_scaling);
   add("threads", c.threads);
   add_list("devices", c.devices);
   add("epochs", c.epochs);

@@ -39,6 +39,8 @@ struct TrainConfig {
   std::string codec_backward;
   std::vector<CodecAt> codec_at;  // overrides both
   bool recompute = false;
+  std::string precision = "fp32";     // fp32, bf16, fp16
+  std::string loss_scaling = "auto";  // on, off; auto: on with fp16
   int threads = 1;
   std::vector<std::string> devices;
 

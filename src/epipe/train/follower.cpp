@@ -115,12 +115,13 @@ Message Follower::step(const Message& command) {
   const auto result = head.training ? share().forward_backward(head.batch, head.id) : share().evaluate(head.batch, head.id);
   Message answer{"stepped", {{"result", to_json(result)}}};
   if (result.predictions.defined()) answer.tensors["predictions"] = result.predictions;
-  if (head.training && head.norms) answer.fields["norms"] = share().squared_gradient_norms();
+  if (head.training && head.norms && !result.non_finite) answer.fields["norms"] = share().squared_gradient_norms();
   return answer;
 }
 
 Message Follower::commit(const Message& command) {
-  share().commit(field<std::uint64_t>(command, "step"), field<double>(command, "lr"), field<double>(command, "scale"));
+  share().commit(field<std::uint64_t>(command, "step"),
+                 {field<double>(command, "lr"), field<double>(command, "scale"), field<bool>(command, "skip")});
   return {"committed", {{"drain", config_.drain != nullptr && *config_.drain}}};
 }
 

@@ -40,7 +40,7 @@ struct FollowerConfig {
 //   restore {step}              -> restored                                     go back to a checkpoint of this process
 //   connect {attempt, addresses} -> connected                                    open the ways to the other processes
 //   step {...} + side inputs    -> stepped {result, norms}                      gradients of a batch; nothing changes yet
-//   commit {step, lr, scale}    -> committed                                    once per step, however often it is said
+//   commit {step, lr, scale, skip} -> committed                                    once per step, however often it is said
 //   save                        -> saved                                        a checkpoint
 //   weights                     -> weights + tensors
 //   end                         -> ended                                        the run is over and its checkpoints go

@@ -28,6 +28,7 @@ Message step_message(const StepHead& head, bool with_targets) {
                    {"step", head.id.step},
                    {"chunks", head.id.chunks},
                    {"measure_error", head.id.measure_error},
+                   {"loss_scale", head.id.loss_scale},
                    {"samples", head.batch.samples},
                    {"training", head.training},
                    {"norms", head.norms}}};
@@ -44,6 +45,7 @@ StepHead step_head(const Message& message) {
     head.id.step = fields.at("step");
     head.id.chunks = fields.at("chunks");
     head.id.measure_error = fields.at("measure_error");
+    head.id.loss_scale = fields.at("loss_scale");
     head.batch.samples = fields.at("samples").get<std::vector<std::int64_t>>();
     head.training = fields.at("training");
     head.norms = fields.at("norms");
@@ -53,6 +55,7 @@ StepHead step_head(const Message& message) {
   if (head.id.chunks < 1 || head.id.chunks > head.batch.size()) {
     throw std::invalid_argument(fmt::format("a step of {} samples cannot have {} chunks", head.batch.size(), head.id.chunks));
   }
+  if (!(head.id.loss_scale > 0)) throw std::invalid_argument(fmt::format("a loss scale must be above 0, got {}", head.id.loss_scale));
   for (std::size_t k = 0; k < kMaxSide; ++k) {
     const auto found = message.tensors.find(side_name(k));
     if (found == message.tensors.end()) break;

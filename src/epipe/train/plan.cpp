@@ -119,6 +119,8 @@ json to_json(const Plan& plan) {
           {"schedule", plan.schedule},
           {"codecs", std::move(codecs)},
           {"recompute", plan.recompute},
+          {"precision", to_string(plan.precision)},
+          {"loss_scaling", plan.loss_scaling},
           {"threads", plan.threads},
           {"update", update_to_json(plan.update)},
           {"client", plan.client}};
@@ -141,6 +143,8 @@ Plan plan_from_json(const json& object) {
   }
   if (plan.codecs.size() != plan.cuts.size()) refuse("codecs", "do not match its cuts");
   plan.recompute = get<bool>(object, "recompute");
+  plan.precision = layer::parse_precision(get_text(object, "precision"));
+  plan.loss_scaling = get<bool>(object, "loss_scaling");
   plan.threads = static_cast<int>(get_within(object, "threads", 1, 1024));
   plan.update = update_from_json(get<json>(object, "update"));
   plan.client = get<std::map<std::string, std::string>>(object, "client");
@@ -175,6 +179,8 @@ pipeline::PipelineConfig pipeline_config(const Plan& plan) {
   p.threads = plan.threads;
   p.codecs = plan.codecs;
   p.recompute = plan.recompute;
+  p.precision = plan.precision;
+  p.loss_scaling = plan.loss_scaling;
   p.seed = plan.seed;
   return p;
 }

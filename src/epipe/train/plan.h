@@ -23,6 +23,8 @@ struct Plan {
   std::string schedule = "gpipe";
   std::vector<pipeline::CutCodecs> codecs;  // by cut
   bool recompute = false;
+  layer::Precision precision = layer::Precision::kFp32;
+  bool loss_scaling = false;
   int threads = 1;
   OptimizerConfig update{};
   std::map<std::string, std::string> client;  // what only the client uses (batch size, learning rate, ...), by flag

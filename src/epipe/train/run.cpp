@@ -82,6 +82,8 @@ Plan make_plan(const TrainConfig& config, const model::Model& model, const data:
   plan.schedule = config.schedule;
   plan.codecs = choose_codecs(config, plan.cuts.size());
   plan.recompute = config.recompute;
+  plan.precision = layer::parse_precision(config.precision);
+  plan.loss_scaling = config.loss_scaling == "on" || (config.loss_scaling == "auto" && plan.precision == layer::Precision::kFp16);
   plan.threads = config.threads;
   plan.update = config.update;
   plan.update.kind = parse_optimizer(config.optimizer);

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -30,6 +31,8 @@ class Run {
   // One batch: gradients, then the optimizer step of all workers together, with the gradient clipped over all stages.
   pipeline::StepResult forward_backward(const data::LoadedBatch& loaded, bool measure_error);
   void update(std::uint64_t step) { team_->commit(step, lr(step)); }
+  // What the loss of the next step is multiplied by; nothing without loss scaling.
+  std::optional<double> loss_scale() const { return plan_.loss_scaling ? std::optional(share_->loss_scale()) : std::nullopt; }
   // Every sample of the validation set once.
   EpochResult validate(std::uint64_t epoch, std::uint64_t step);
 

@@ -6,6 +6,7 @@
 #include <stdexcept>
 
 #include "epipe/model/named_tensors.h"
+#include "epipe/pipeline/checked.h"
 #include "epipe/train/loss.h"
 #include "epipe/train/metrics.h"
 
@@ -43,10 +44,7 @@ Share::Share(const Plan& plan, const model::Model& model, Here here)
   config_.elsewhere.workers = others(plan_, here_.workers);
   config_.devices = here_.devices;
   config_.tracer = here_.tracer;
-  if (plan_.place.size() != plan_.cuts.size() + 1) {
-    throw std::invalid_argument(
-        fmt::format("{} cuts make {} stages, but the placement names {}", plan_.cuts.size(), plan_.cuts.size() + 1, plan_.place.size()));
-  }
+  config_ = pipeline::checked(config_, model_.layers.size());
   for (std::size_t l = 0; l < model_.layers.size(); ++l) {
     const int worker = worker_of_layer(plan_, l);
     if (config_.elsewhere.has(worker)) {
@@ -117,26 +115,36 @@ std::map<std::string, double> Share::squared_gradient_norms() const {
   return norms;
 }
 
-void Share::commit(std::uint64_t step, double lr, double scale) {
+void Share::commit(std::uint64_t step, const Update& update) {
   if (step + 1 == steps_done_) return;
   if (pending_ != step || step != steps_done_) {
     throw std::logic_error(fmt::format("step {} cannot be committed: {} steps are done, and the gradients here are of {}", step,
                                        steps_done_, pending_ ? fmt::format("step {}", *pending_) : "no step"));
   }
-  const auto update = [&](int worker) {
-    if (optimizers_[static_cast<std::size_t>(worker)]) optimizers_[static_cast<std::size_t>(worker)]->step(lr, scale);
+  update.skip ? skip() : apply(update);
+  if (plan_.loss_scaling) scaler_.update(update.skip);
+  pending_.reset();
+  ++steps_done_;
+}
+
+void Share::apply(const Update& update) {
+  const auto step = [&](int worker) {
+    if (optimizers_[static_cast<std::size_t>(worker)]) optimizers_[static_cast<std::size_t>(worker)]->step(update.lr, update.scale);
   };
   if (pipeline_) {
-    pipeline_->on_workers([&](int worker, const auto&) { update(worker); });
+    pipeline_->on_workers([&](int worker, const auto&) { step(worker); });
   } else {  // the ways were lost between the gradients and the commit
-    for (int w = 0; w < config_.placement.workers(); ++w) update(w);
+    for (int w = 0; w < config_.placement.workers(); ++w) step(w);
   }
   for (const auto& layer : model_.layers) {
     if (layer) layer->commit_batch();
   }
   encoders_ = std::move(pending_encoders_);
-  pending_.reset();
-  ++steps_done_;
+}
+
+void Share::skip() {
+  forget_step();
+  if (pipeline_) pipeline_->set_encoder_state(clone(encoders_));
 }
 
 std::vector<int> Share::workers() const {
@@ -166,6 +174,7 @@ void Share::start_over(const NamedTensors& from) {
   if (const auto loaded = model::load_into(from, weights()); !loaded) throw std::invalid_argument(loaded.error().message);
   make_optimizers();
   encoders_.clear();
+  scaler_ = {};
   steps_done_ = 0;
 }
 
@@ -175,6 +184,7 @@ Checkpoint Share::checkpoint() const {
     if (!optimizers_[w]) continue;
     for (auto& [name, tensor] : optimizers_[w]->state()) c.optimizer[fmt::format("{}/{}", w, name)] = tensor;
   }
+  if (plan_.loss_scaling) c.optimizer.merge(scaler_.state());
   return c;
 }
 
@@ -193,6 +203,7 @@ void Share::restore(const Checkpoint& c) {
     }
     if (optimizers_[w]) optimizers_[w]->set_state(own);
   }
+  if (plan_.loss_scaling) scaler_.set_state(c.optimizer);
   encoders_ = clone(c.encoders);
   steps_done_ = c.step;
 }

@@ -8,6 +8,7 @@
 #include "epipe/model/model.h"
 #include "epipe/pipeline/pipeline.h"
 #include "epipe/train/checkpoint.h"
+#include "epipe/train/loss_scaler.h"
 #include "epipe/train/plan.h"
 
 namespace epipe::train {
@@ -22,6 +23,13 @@ struct Here {
 // Parameters and buffers by full name, of the layers that these workers have; they are the model's tensors. Layers that are null are
 // skipped.
 NamedTensors weights_of(const model::Model& model, const Plan& plan, const std::vector<int>& workers);
+
+// What the client decided about the gradients of a step.
+struct Update {
+  double lr = 0;
+  double scale = 1;   // of the gradients
+  bool skip = false;  // they hold NaN or Inf somewhere: nothing changes but the loss scale
+};
 
 // The part of a run that one process computes: the stages of its workers, their optimizers and their encoders. A step changes nothing
 // until it is committed, so a step that was lost on the way is simply done again. Throws what the pipeline throws.
@@ -45,8 +53,10 @@ class Share {
   pipeline::StepResult evaluate(const layer::Batch& batch, const pipeline::StepId& id);
   // By full parameter name.
   std::map<std::string, double> squared_gradient_norms() const;
-  // Applies the gradients of `step`, times `scale`. Does nothing when it was applied before; std::logic_error when they are not there.
-  void commit(std::uint64_t step, double lr, double scale);
+  // Applies the gradients of `step`, or skips them: then weights, optimizer, BatchNorm statistics and encoders are as before the step.
+  // Does nothing when it was done before; std::logic_error when the gradients are not there.
+  void commit(std::uint64_t step, const Update& update);
+  double loss_scale() const { return plan_.loss_scaling ? scaler_.scale() : 1; }  // of the next step
 
   std::vector<int> workers() const;                                       // that are here
   std::uint64_t steps_done() const { return steps_done_; }                // committed
@@ -62,6 +72,8 @@ class Share {
 
  private:
   void make_optimizers();
+  void apply(const Update& update);
+  void skip();
   void forget_step();
 
   Plan plan_;
@@ -71,6 +83,7 @@ class Share {
   std::unique_ptr<pipeline::Pipeline> pipeline_;        // null while disconnected
   std::vector<std::unique_ptr<Optimizer>> optimizers_;  // by worker, null elsewhere
   codec::State encoders_;                               // as of the last commit
+  LossScaler scaler_;
   std::uint64_t steps_done_ = 0;
   std::optional<std::uint64_t> pending_;
   codec::State pending_encoders_;  // as of the gradients

@@ -1,5 +1,6 @@
 #include "epipe/train/step_json.h"
 
+#include <limits>
 #include <nlohmann/json.hpp>
 #include <stdexcept>
 
@@ -42,6 +43,9 @@ WorkerTimes times_from_json(const json& j) {
   return t;
 }
 
+// JSON has no NaN; the library writes null.
+double number_or_nan(const json& j) { return j.is_null() ? std::numeric_limits<double>::quiet_NaN() : j.get<double>(); }
+
 template <typename T>
 json list_to_json(const std::vector<T>& values) {
   json list = json::array();
@@ -55,6 +59,7 @@ json to_json(const StepResult& r) {
   return {{"loss", r.loss},
           {"correct", r.correct},
           {"samples", r.samples},
+          {"non_finite", r.non_finite},
           {"forward", list_to_json(r.forward)},
           {"backward", list_to_json(r.backward)},
           {"workers", list_to_json(r.workers)},
@@ -64,9 +69,10 @@ json to_json(const StepResult& r) {
 StepResult step_result_from_json(const json& j, std::size_t cuts, std::size_t workers) {
   StepResult r;
   try {
-    r.loss = j.at("loss");
+    r.loss = number_or_nan(j.at("loss"));
     r.correct = j.at("correct");
     r.samples = j.at("samples");
+    r.non_finite = j.at("non_finite");
     for (const json& t : j.at("forward")) r.forward.push_back(traffic_from_json(t));
     for (const json& t : j.at("backward")) r.backward.push_back(traffic_from_json(t));
     for (const json& t : j.at("workers")) r.workers.push_back(times_from_json(t));
@@ -83,6 +89,7 @@ StepResult step_result_from_json(const json& j, std::size_t cuts, std::size_t wo
 void merge(StepResult& into, const StepResult& other) {
   into.loss += other.loss;
   into.correct += other.correct;
+  into.non_finite = into.non_finite || other.non_finite;
   for (std::size_t j = 0; j < into.forward.size(); ++j) {
     into.forward[j] += other.forward[j];
     into.backward[j] += other.backward[j];

@@ -105,7 +105,7 @@ bool Team::can_continue(const std::vector<Standing>& standings) const {
 void Team::finish_commit(const std::vector<Standing>& standings) {
   for (std::size_t p = 0; p < peers_.size(); ++p) {
     if (*standings[p].steps_done == share_.steps_done()) continue;
-    peers_[p]->ask({"commit", {{"step", decision_->step}, {"lr", decision_->lr}, {"scale", decision_->scale}}});
+    peers_[p]->ask(commit_message(*decision_));
     peers_[p]->answer("committed");
   }
 }
@@ -141,7 +141,9 @@ void Team::open_ways() {
 }
 
 StepResult Team::forward_backward(const layer::Batch& batch, const pipeline::StepId& id) {
-  return run({batch, id, true, config_.clip > 0});
+  pipeline::StepId scaled = id;
+  scaled.loss_scale = share_.loss_scale();
+  return run({batch, scaled, true, config_.clip > 0});
 }
 
 StepResult Team::evaluate(const layer::Batch& batch, const pipeline::StepId& id) { return run({batch, id, false, false}); }
@@ -151,16 +153,18 @@ StepResult Team::run(const StepHead& head) {
   for (const auto& peer : peers_) peer->ask(step_message(head, peer->worker() == last));
   StepResult result = run_own(head);
   norms_.clear();
-  if (head.norms) norms_ = share_.squared_gradient_norms();
+  if (head.norms && !result.non_finite) norms_ = share_.squared_gradient_norms();
   for_all_answers("stepped", [&](Peer& peer, const Message& answer) {
     try {
-      merge(result, step_result_from_json(answer.fields.at("result"), plan_.cuts.size(), result.workers.size()));
+      const StepResult theirs = step_result_from_json(answer.fields.at("result"), plan_.cuts.size(), result.workers.size());
+      merge(result, theirs);
       if (const auto found = answer.tensors.find("predictions"); found != answer.tensors.end()) result.predictions = found->second;
-      if (head.norms) norms_.merge(answer.fields.at("norms").get<std::map<std::string, double>>());
+      if (head.norms && !theirs.non_finite) norms_.merge(answer.fields.at("norms").get<std::map<std::string, double>>());
     } catch (const std::exception& error) {
       throw PeerFailed(fmt::format("{}: its answer stepped is damaged: {}", peer.name(), error.what()));
     }
   });
+  non_finite_ = result.non_finite;
   return result;
 }
 
@@ -185,28 +189,45 @@ StepResult Team::run_own(const StepHead& head) {
 }
 
 // Squared norms parameter by parameter in float64, summed in model order: the same for every placement.
-double Team::clip_scale(const std::map<std::string, double>& norms) const {
+double Team::clip_scale(double loss_scale) const {
   double total = 0;
   for (const std::string& name : config_.parameter_order) {
-    if (const auto found = norms.find(name); found != norms.end()) total += found->second;
+    if (const auto found = norms_.find(name); found != norms_.end()) total += found->second;
   }
-  return std::min(1.0, config_.clip / (std::sqrt(total) + 1e-6));
+  return std::min(1.0, config_.clip / (std::sqrt(total) / loss_scale + 1e-6));
+}
+
+Update Team::decide(double lr) const {
+  const double loss_scale = share_.loss_scale();
+  if (plan_.loss_scaling && non_finite_) return {lr, 1, true};
+  return {lr, (config_.clip > 0 ? clip_scale(loss_scale) : 1) / loss_scale, false};
+}
+
+Message Team::commit_message(const Decision& decision) {
+  const auto& [lr, scale, skip] = decision.update;
+  return {"commit", {{"step", decision.step}, {"lr", lr}, {"scale", scale}, {"skip", skip}}};
 }
 
 void Team::commit(std::uint64_t step, double lr) {
-  decision_ = {step, lr, config_.clip > 0 ? clip_scale(norms_) : 1};
+  decision_ = {step, decide(lr)};
   std::exception_ptr lost;
   for (const auto& peer : peers_) {
     try {
-      peer->ask({"commit", {{"step", step}, {"lr", lr}, {"scale", decision_->scale}}});
+      peer->ask(commit_message(*decision_));
     } catch (const transport::Lost&) {
       lost = std::current_exception();  // it learns of the decision when it is back
     }
   }
-  share_.commit(step, lr, decision_->scale);
+  share_.commit(step, decision_->update);
   if (lost) std::rethrow_exception(lost);
   for_all_answers("committed", [&](Peer&, const Message& answer) { draining_ = draining_ || answer.fields.value("drain", false); });
   decision_.reset();
+  if (share_.loss_scale() < LossScaler::kLeast) {
+    throw std::runtime_error(
+        fmt::format("the loss or its gradients are not finite at any loss scale; step {} was the last one tried; "
+                    "use a smaller --lr, or --precision bf16",
+                    step));
+  }
 }
 
 void Team::save() {

@@ -40,6 +40,7 @@ class Team {
   std::uint64_t connect();
 
   pipeline::StepResult forward_backward(const layer::Batch& batch, const pipeline::StepId& id);
+  // Everybody applies the step, or everybody skips it. Throws std::runtime_error when so many are skipped that none will succeed.
   void commit(std::uint64_t step, double lr);
   pipeline::StepResult evaluate(const layer::Batch& batch, const pipeline::StepId& id);
 
@@ -55,6 +56,10 @@ class Team {
 
  private:
   struct Standing;
+  struct Decision {
+    std::uint64_t step;
+    Update update;
+  };
   pipeline::StepResult run(const StepHead& head);
   pipeline::StepResult run_own(const StepHead& head);
   std::vector<Standing> ask_standings();
@@ -64,7 +69,9 @@ class Team {
   void start_over();
   void restore(std::uint64_t step);
   void open_ways();
-  double clip_scale(const std::map<std::string, double>& norms) const;
+  double clip_scale(double loss_scale) const;
+  Update decide(double lr) const;
+  static Message commit_message(const Decision& decision);
   void close_peers();
   void say_goodbye(const std::string& command, const std::string& kind);
   template <typename Work>
@@ -77,13 +84,9 @@ class Team {
   InitialModel initial_;
   Checkpoints checkpoints_;
   std::vector<std::unique_ptr<Peer>> peers_;
-  std::map<std::string, double> norms_;  // of the step under way
-  struct Decision {
-    std::uint64_t step;
-    double lr;
-    double scale;
-  };
-  std::optional<Decision> decision_;  // the last commit, until all have confirmed it
+  std::map<std::string, double> norms_;  // of the step under way, of the gradients as they are
+  bool non_finite_ = false;              // its gradients hold NaN or Inf, here or there
+  std::optional<Decision> decision_;     // the last commit, until all have confirmed it
   std::uint64_t attempt_ = 0;
   bool started_ = false;  // the share holds the state of this run
   bool draining_ = false;

@@ -34,17 +34,24 @@ nlohmann::json json_of(const std::vector<std::pair<std::string, double>>& named)
 
 // Sums over steps: of the epoch under way, or of the whole call.
 struct Sums {
-  double loss = 0;
+  double loss = 0;  // of the steps that were not skipped
   double correct = 0;
+  double scored = 0;  // samples of those
   double samples = 0;
+  std::uint64_t skipped = 0;
   std::uint64_t wire_bytes = 0;
   std::uint64_t steps = 0;
   Stopwatch watch{};
 
   void add(const StepResult& done) {
-    loss += done.loss * static_cast<double>(done.samples);
-    correct += done.correct;
     samples += static_cast<double>(done.samples);
+    if (done.non_finite) {
+      ++skipped;
+    } else {
+      loss += done.loss * static_cast<double>(done.samples);
+      correct += done.correct;
+      scored += static_cast<double>(done.samples);
+    }
     for (const auto& traffic : done.forward) wire_bytes += traffic.wire_bytes;
     for (const auto& traffic : done.backward) wire_bytes += traffic.wire_bytes;
     ++steps;
@@ -57,6 +64,7 @@ struct DoneStep {
   std::uint64_t step = 0;
   bool last_of_epoch = false;
   bool error_measured = false;
+  std::optional<double> loss_scale;
   StepResult result;
   double data_seconds = 0;
   Stopwatch watch{};  // since the batch was asked for
@@ -68,6 +76,7 @@ class Loop {
  public:
   Loop(const TrainConfig& config, Observer& observer, const std::atomic<bool>& stop, Reach* reach)
       : config_(config), observer_(observer), stop_(stop), tracer_(kTraceEvents), run_(config, &tracer_, reach) {
+    write_config();
     if (!config_.weights.empty()) run_.begin_from(config_.weights, model::NewParts::kHeadAndCodec);
     end_ = config_.max_steps > 0 ? std::min(run_.all_steps(), static_cast<std::uint64_t>(config_.max_steps)) : run_.all_steps();
   }
@@ -94,6 +103,14 @@ class Loop {
   }
 
  private:
+  // With the cuts by name, so that the file alone repeats the run.
+  void write_config() const {
+    TrainConfig effective = config_;
+    effective.cuts = run_.cut_names();
+    const std::string toml = to_toml(effective);
+    require(write_file(config_.run_dir + "/config.toml", {std::as_bytes(std::span(toml))}));
+  }
+
   // Goes on after `steps_done`, which may be earlier than where the loop was.
   void continue_at(std::uint64_t steps_done) {
     for (const std::string& note : run_.take_notes()) observer_.on_note(note);
@@ -149,6 +166,7 @@ class Loop {
     step.step = loaded.step;
     step.last_of_epoch = loaded.last_of_epoch;
     step.error_measured = config_.error_every > 0 && loaded.step % static_cast<std::uint64_t>(config_.error_every) == 0;
+    step.loss_scale = run_.loss_scale();
     step.result = run_.forward_backward(loaded, step.error_measured);
     step.updating = {};
     in_flight_ = std::move(step);
@@ -169,17 +187,19 @@ class Loop {
     sums.add(result);
     in_epoch_.add(result);
     in_call_.add(result);
-    metrics_->append({{"kind", "step"},
-                      {"epoch", step.epoch},
-                      {"step", step.step},
-                      {"loss", result.loss},
-                      {"accuracy", result.correct / sums.samples},
-                      {"lr", run_.lr(step.step)},
-                      {"samples", result.samples},
-                      {"seconds", seconds},
-                      {"samples_per_s", sums.samples / seconds},
-                      {"cuts", cuts_json(result, run_.codec_names(), step.error_measured)},
-                      {"workers", workers_json(result, step.data_seconds, optimizer_seconds)}});
+    nlohmann::json line = {{"kind", "step"},
+                           {"epoch", step.epoch},
+                           {"step", step.step},
+                           {"loss", result.loss},
+                           {"accuracy", result.correct / sums.samples},
+                           {"lr", run_.lr(step.step)},
+                           {"samples", result.samples},
+                           {"seconds", seconds},
+                           {"samples_per_s", sums.samples / seconds},
+                           {"cuts", cuts_json(result, run_.codec_names(), step.error_measured)},
+                           {"workers", workers_json(result, step.data_seconds, optimizer_seconds)}};
+    if (step.loss_scale) line.update({{"loss_scale", *step.loss_scale}, {"skipped", result.non_finite}});
+    metrics_->append(line);
     observer_.on_step({step.epoch, done_, end_, result.loss, result.correct / sums.samples, sums.samples / seconds,
                        static_cast<double>(sums.wire_bytes) / 1e6 / seconds});
   }
@@ -187,13 +207,14 @@ class Loop {
   void end_epoch() {
     const double seconds = in_epoch_.watch.seconds();
     EpochResult ended = run_.validate(epoch_, done_ - 1);
-    ended.loss = in_epoch_.loss / in_epoch_.samples;
-    ended.accuracy = in_epoch_.correct / in_epoch_.samples;
+    ended.loss = in_epoch_.loss / in_epoch_.scored;
+    ended.accuracy = in_epoch_.correct / in_epoch_.scored;
     ended.seconds = seconds;
     metrics_->append({{"kind", "epoch"},
                       {"epoch", epoch_},
                       {"end_step", done_},
                       {"steps", in_epoch_.steps},
+                      {"skipped", in_epoch_.skipped},
                       {"loss", ended.loss},
                       {"accuracy", ended.accuracy},
                       {"val_loss", ended.val_loss},
@@ -226,6 +247,7 @@ class Loop {
     TrainResult result;
     result.stopped = done_ < end_;
     result.steps = done_;
+    result.skipped = in_call_.skipped;
     result.val_loss = last_.val_loss;
     result.val_accuracy = last_.val_accuracy;
     result.bytes_per_step = static_cast<double>(in_call_.wire_bytes) / static_cast<double>(std::max<std::uint64_t>(1, in_call_.steps));
@@ -260,8 +282,6 @@ TrainResult train(const TrainConfig& config, Observer& observer, const std::atom
   require(make_folders(config.run_dir));
   return Loop(config, observer, stop, reach).run();
 }
-
-std::vector<std::string> cut_names(const TrainConfig& config) { return Run(config, nullptr, nullptr).cut_names(); }
 
 EpochResult evaluate(const TrainConfig& config, const std::string& weights) {
   Run run(config, nullptr, nullptr);

@@ -44,20 +44,18 @@ class Observer {
 struct TrainResult {
   bool stopped = false;  // before the last step, by `stop` or by a server that is about to end
   std::uint64_t steps = 0;
+  std::uint64_t skipped = 0;  // of them, because of NaN or Inf under loss scaling
   double val_loss = 0;
   double val_accuracy = 0;
   double bytes_per_step = 0;  // on all cuts, both directions
   double samples_per_s = 0;
 };
 
-// Trains as configured and fills the run directory: metrics.jsonl, trace.json, checkpoints/, model.safetensors. When `stop` becomes true
+// Trains as configured and fills the run directory: config.toml, metrics.jsonl, trace.json, checkpoints/, model.safetensors. When `stop` becomes true
 // the step under way is finished, saved, and the call returns. With `reach`, worker 0 is here and the others are there; what is lost on
 // the way to them is done again. Throws std::invalid_argument for a configuration that makes no sense, std::runtime_error for what goes
 // wrong later.
 TrainResult train(const TrainConfig& config, Observer& observer, const std::atomic<bool>& stop, Reach* reach = nullptr);
-
-// The cuts such a run has, chosen or given: the names of the layers that begin a stage.
-std::vector<std::string> cut_names(const TrainConfig& config);
 
 // The validation result of saved weights (safetensors or a state dict).
 EpochResult evaluate(const TrainConfig& config, const std::string& weights);

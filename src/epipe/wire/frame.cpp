@@ -14,7 +14,7 @@ namespace {
 
 constexpr std::array<char, 4> kMagic = {'E', 'P', 'F', 'R'};
 constexpr std::uint16_t kFlagNonFinite = 1;
-constexpr std::uint8_t kDtypeFloat32 = 0;
+constexpr auto kLastDtype = static_cast<std::uint8_t>(Dtype::kBfloat16);
 
 // Byte offsets of the fixed fields.
 constexpr std::size_t kAtVersion = 4;
@@ -91,9 +91,8 @@ Result<FrameHeader> read_fields(ByteView header, const Limits& limits) {
   if ((flags & ~kFlagNonFinite) != 0) return bad(fmt::format("unknown flag bits {:#x}", flags));
   const auto direction = load<std::uint8_t>(header, kAtDirection);
   if (direction > 1) return bad(fmt::format("direction must be 0 (forward) or 1 (backward), got {}", direction));
-  if (const auto dtype = load<std::uint8_t>(header, kAtDtype); dtype != kDtypeFloat32) {
-    return bad(fmt::format("dtype must be 0 (float32), got {}", dtype));
-  }
+  const auto dtype = load<std::uint8_t>(header, kAtDtype);
+  if (dtype > kLastDtype) return bad(fmt::format("dtype must be 0 (float32), 1 (float16) or 2 (bfloat16), got {}", dtype));
   const auto part = load<std::uint8_t>(header, kAtPart);
   const auto parts = load<std::uint8_t>(header, kAtParts);
   if (part >= parts) return bad(fmt::format("part must be below parts, got {} of {}", part, parts));
@@ -124,6 +123,7 @@ Result<FrameHeader> read_fields(ByteView header, const Limits& limits) {
   fields.part = part;
   fields.parts = parts;
   fields.direction = static_cast<Direction>(direction);
+  fields.dtype = static_cast<Dtype>(dtype);
   fields.non_finite = (flags & kFlagNonFinite) != 0;
   return fields;
 }
@@ -150,7 +150,7 @@ FrameWriter::FrameWriter(const FrameHeader& header, Bytes& out) : out_(out), sta
   store(h, kAtMicroBatch, header.micro_batch);
   store(h, kAtCut, header.cut);
   store(h, kAtDirection, static_cast<std::uint8_t>(header.direction));
-  store(h, kAtDtype, kDtypeFloat32);
+  store(h, kAtDtype, static_cast<std::uint8_t>(header.dtype));
   store(h, kAtDimCount, static_cast<std::uint8_t>(dims.size()));
   store(h, kAtPart, header.part);
   store(h, kAtParts, header.parts);

@@ -24,6 +24,9 @@ inline constexpr std::size_t kMaxHeaderBytes = (kFixedBytes + 8 * kMaxDims + kMa
 
 enum class Direction : std::uint8_t { kForward = 0, kBackward = 1 };
 
+// What the sender had and the receiver gets. Codecs work on float32; `none` writes the values in their own type.
+enum class Dtype : std::uint8_t { kFloat32 = 0, kFloat16 = 1, kBfloat16 = 2 };
+
 struct FrameHeader {
   TensorSpec tensor;
   std::string codec;  // spec string; a decoder needs nothing else
@@ -33,6 +36,7 @@ struct FrameHeader {
   std::uint8_t part = 0;  // a cut may carry several tensors per micro-batch; this is tensor `part` of `parts`
   std::uint8_t parts = 1;
   Direction direction = Direction::kForward;
+  Dtype dtype = Dtype::kFloat32;
   bool non_finite = false;  // the tensor held NaN or Inf: no payload, and every worker skips the step
 };
 

@@ -11,7 +11,7 @@ namespace epipe::wire {
 
 inline constexpr std::size_t kMaxDims = 8;
 
-// The shape of a float32 tensor, which is all the wire knows of it.
+// The shape of a tensor.
 struct TensorSpec {
   std::vector<std::uint64_t> dims;
 

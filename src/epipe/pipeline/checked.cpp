@@ -1,0 +1,56 @@
+#include "epipe/pipeline/checked.h"
+
+#include <fmt/format.h>
+
+#include <stdexcept>
+
+namespace epipe::pipeline {
+namespace {
+
+void check_cuts(const std::vector<std::size_t>& cuts, std::size_t layers) {
+  std::size_t previous = 0;
+  for (const std::size_t cut : cuts) {
+    if (cut <= previous || cut >= layers) {
+      throw std::invalid_argument(fmt::format("cuts must ascend from 1 to {}, the last of {} layers, got {}", layers - 1, layers, cut));
+    }
+    previous = cut;
+  }
+}
+
+void check_placement(const PipelineConfig& config) {
+  const std::size_t stages = config.cuts.size() + 1;
+  if (config.placement.worker_of.size() != stages) {
+    throw std::invalid_argument(fmt::format("{} cuts make {} stages, but the placement {} names {}", config.cuts.size(), stages,
+                                            schedule::to_string(config.placement), config.placement.worker_of.size()));
+  }
+  if (const auto ok = schedule::check(config.placement); !ok) throw std::invalid_argument(ok.error().message);
+}
+
+void check_devices(const PipelineConfig& config) {
+  const auto workers = static_cast<std::size_t>(config.placement.workers());
+  if (config.devices.size() != workers) {
+    throw std::invalid_argument(fmt::format("expected one device for each of {} workers, got {}", workers, config.devices.size()));
+  }
+  for (std::size_t w = 0; w < workers; ++w) {
+    if (config.elsewhere.has(static_cast<int>(w)) || layer::can_compute(config.devices[w].type(), config.precision)) continue;
+    throw std::invalid_argument(fmt::format("worker {} is on {}, where this LibTorch does not compute in {}; use --precision bf16 or fp32",
+                                            w, config.devices[w].str(), layer::to_string(config.precision)));
+  }
+}
+
+}  // namespace
+
+PipelineConfig checked(PipelineConfig config, std::size_t layers) {
+  check_cuts(config.cuts, layers);
+  if (config.placement.worker_of.empty()) {
+    for (std::size_t j = 0; j <= config.cuts.size(); ++j) config.placement.worker_of.push_back(static_cast<int>(j));
+  }
+  check_placement(config);
+  if (config.codecs.empty()) config.codecs.resize(config.cuts.size());
+  if (config.codecs.size() != config.cuts.size()) throw std::invalid_argument("expected codecs for each cut");
+  if (config.devices.empty()) config.devices.assign(static_cast<std::size_t>(config.placement.workers()), torch::Device(torch::kCPU));
+  check_devices(config);
+  return config;
+}
+
+}  // namespace epipe::pipeline

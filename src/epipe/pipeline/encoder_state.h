@@ -1,0 +1,16 @@
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "epipe/codec/codec.h"
+#include "epipe/pipeline/cut.h"
+
+namespace epipe::pipeline {
+
+// The state of the encoders at these cuts that are here, by "cut/direction/part/name"; between steps.
+codec::State encoder_state(const std::vector<std::unique_ptr<Cut>>& cuts);
+// Encoders that `state` does not name start anew. Throws std::invalid_argument for a name that is of no cut.
+void set_encoder_state(const std::vector<std::unique_ptr<Cut>>& cuts, const codec::State& state);
+
+}  // namespace epipe::pipeline
