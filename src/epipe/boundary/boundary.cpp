@@ -64,6 +64,7 @@ void Sender::close() {
 }
 
 void Sender::run() {
+  const OwnStream stream(config_.device);
   run_until_closed([this] { encode_and_send(waiting_.pop()); }, on_failure_);
   {
     const std::lock_guard lock(mutex_);
@@ -92,6 +93,7 @@ void Sender::finish_encoding() {
 }
 
 void Sender::send(Parcel parcel) {
+  parcel.ready = HandOver(parcel.tensors);
   count(1);
   if (config_.patience == transport::kForever) return waiting_.push(std::move(parcel));
   if (!waiting_.push_within(parcel, config_.patience)) {
@@ -108,8 +110,9 @@ codec::Codec& Sender::encoder(std::size_t part) {
 void Sender::encode_and_send(const Parcel& parcel) {
   if (parcel.tensors.empty()) return count(-1);
   if (parcel.tensors.size() > kMaxParts) throw std::runtime_error(fmt::format("a cut carries at most {} tensors", kMaxParts));
+  parcel.ready.take(parcel.tensors);
   for (std::size_t part = 0; part < parcel.tensors.size(); ++part) {
-    const torch::Tensor x = parcel.tensors[part].detach().to(torch::kCPU);
+    const torch::Tensor x = parcel.tensors[part].detach();
     const codec::FrameTag tag{parcel.step,
                               parcel.micro_batch,
                               config_.cut,
@@ -150,7 +153,9 @@ void Sender::encode_frame(const torch::Tensor& x, std::size_t part, const Parcel
 }
 
 void Sender::measure(const torch::Tensor& x, const Bytes& frame) {
-  const auto decoded = codec::decode_frame(frame, config_.limits, {});
+  codec::CodecOptions options;
+  options.device = x.device();
+  const auto decoded = codec::decode_frame(frame, config_.limits, options);
   if (!decoded && config_.flag_non_finite && decoded.error().code == ErrorCode::kNonFinite) return;  // a flagged frame
   if (!decoded) throw std::runtime_error("a frame of our own does not decode: " + decoded.error().text());
   const auto exact = x.to(torch::kFloat64);
@@ -197,6 +202,7 @@ void Receiver::close() {
 }
 
 void Receiver::run() {
+  const OwnStream stream(config_.device);
   run_until_closed([this] { arrived_.push(recv_parcel()); }, on_failure_);
 }
 
@@ -239,12 +245,15 @@ Parcel Receiver::recv_parcel() {
     traffic_.recv_seconds += receiving;
     traffic_.decode_seconds += decoding;
   }
+  parcel.ready = HandOver(parcel.tensors);
   return parcel;
 }
 
 torch::Tensor Receiver::decode(const wire::FrameView& frame, const Parcel& parcel) const {
-  if (frame.header.non_finite && config_.flag_non_finite) return codec::not_a_number(frame.header);
-  auto x = codec::decode_payload(frame, {});
+  if (frame.header.non_finite && config_.flag_non_finite) return codec::not_a_number(frame.header).to(config_.device);
+  codec::CodecOptions options;
+  options.device = config_.device;
+  auto x = codec::decode_payload(frame, options);
   if (!x) throw std::runtime_error(fmt::format("{}: {}", describe(config_, parcel.step, parcel.micro_batch), x.error().text()));
   return std::move(x).value();
 }
@@ -265,6 +274,7 @@ std::vector<torch::Tensor> Receiver::recv(std::uint64_t step, std::uint32_t micr
     throw std::runtime_error(
         fmt::format("expected {}, got step {}, micro-batch {}", describe(config_, step, micro_batch), parcel.step, parcel.micro_batch));
   }
+  parcel.ready.take(parcel.tensors);
   return std::move(parcel.tensors);
 }
 

@@ -12,6 +12,7 @@
 
 #include "epipe/base/queue.h"
 #include "epipe/base/trace.h"
+#include "epipe/boundary/device_stream.h"
 #include "epipe/boundary/traffic.h"
 #include "epipe/codec/frame_codec.h"
 #include "epipe/transport/link.h"
@@ -27,6 +28,7 @@ struct Parcel {
   bool frozen = false;         // validation: the encoder's state stays as it is
   bool measure_error = false;  // decode what was encoded and compare, for the metrics
   std::vector<torch::Tensor> tensors;
+  HandOver ready{};  // when they are, on their device
 };
 
 struct BoundaryConfig {
@@ -36,6 +38,7 @@ struct BoundaryConfig {
   std::size_t capacity = 1;                            // parcels that may wait on each side
   transport::Patience patience = transport::kForever;  // of a worker that waits for the peer
   wire::Limits limits{};
+  torch::Device device = torch::kCPU;  // of the worker at this end
   bool flag_non_finite = false;  // NaN, Inf or what the codec cannot hold crosses as a flagged frame and arrives as NaN; false: an error
   Tracer* tracer = nullptr;      // outlives the boundary; null: no timeline
 };

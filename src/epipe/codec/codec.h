@@ -53,6 +53,7 @@ class Codec {
 struct CodecOptions {
   ThreadPool* pool = nullptr;
   const kernels::Kernels* kernels = &kernels::best();
+  torch::Device device = torch::kCPU;  // where frames are decoded to
 };
 
 // Parses a chain such as "topk:0.1>uniform:8". In a build with CUDA what it gives takes tensors on any device. The error shows the text

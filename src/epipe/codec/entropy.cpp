@@ -66,7 +66,7 @@ class HostPasses final : public Passes {
     return all;
   }
 
-  std::vector<TokenCounts> tokenize(const Planes& planes, const kernels::DeadZone& zone) override {
+  void start_tokens(const Planes& planes, const kernels::DeadZone& zone) override {
     buffers_.tokens.resize(planes.symbols());
     buffers_.levels.resize(planes.symbols());
     chunks_.assign(planes.chunks(), {});
@@ -78,8 +78,10 @@ class HostPasses final : public Passes {
                       scratch.tokens, counts[thread], &chunks_[c].raw);
     });
     for (std::size_t thread = 1; thread < counts.size(); ++thread) counts[0].add(counts[thread]);
-    return counts[0].total();
+    counts_ = counts[0].total();
   }
+
+  std::vector<TokenCounts> count_tokens() override { return std::move(counts_); }
 
   double squared_error(const Planes& planes, const kernels::DeadZone& zone, const TokenTables& tables, float step) override {
     std::vector<double> errors(planes.chunks());
@@ -93,7 +95,7 @@ class HostPasses final : public Passes {
     return sum;
   }
 
-  // The tokens of the last tokenize() as words.
+  // The last tokens as words.
   void write(const Decision& decision, Bytes& out) {
     const auto& [planes, head, tables, unused] = decision;
     const Coding coding{planes, tables, head.lanes, head.step, *options_.kernels};
@@ -111,6 +113,7 @@ class HostPasses final : public Passes {
   const CodecOptions& options_;
   SymbolBuffers& buffers_;
   std::vector<EncodedChunk> chunks_;
+  std::vector<TokenCounts> counts_;
 };
 
 class Entropy final : public Codec {

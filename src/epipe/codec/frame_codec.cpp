@@ -104,8 +104,8 @@ Result<torch::Tensor> decode_payload(const wire::FrameView& frame, const CodecOp
   if (payload.size() < bounds.min || payload.size() > bounds.max) return wrong_length(header.codec, bounds, payload.size());
   const std::vector<std::int64_t> sizes(header.tensor.dims.begin(), header.tensor.dims.end());
   const bool fits = reuse.defined() && reuse.is_contiguous() && reuse.scalar_type() == torch::kFloat32 &&
-                    header.dtype == wire::Dtype::kFloat32 && reuse.sizes() == torch::IntArrayRef(sizes);
-  torch::Tensor x = fits ? reuse : torch::empty(sizes);
+                    header.dtype == wire::Dtype::kFloat32 && reuse.sizes() == torch::IntArrayRef(sizes) && reuse.device() == options.device;
+  torch::Tensor x = fits ? reuse : torch::empty(sizes, options.device);
   EPIPE_TRY(codec.value()->decode_into(x, payload));
   return in_type(std::move(x), header.dtype);
 }

@@ -12,6 +12,7 @@ namespace epipe::codec {
 namespace {
 
 constexpr const char* kStateName = "rate";
+constexpr std::int64_t kStateNumbers = 8;
 constexpr double kStepFloor = 2e-3;     // of the RMS of the values that are not zero
 constexpr double kAim = 0.994;          // of the target, which is an upper bound
 constexpr int kMaxPasses = 3;           // over the whole tensor, to meet the target
@@ -120,11 +121,12 @@ Decision RateControl::decide(const TensorSpec& tensor, const Scale& scale, int e
   const bool fits = memory.calls > 0 && Planes::fits(tensor, memory.form);
   if (!fits || memory.calls % kRecheck == 0) {
     const Form form = choose_form(tensor, passes, scale);
-    if (!fits || !(form == memory.form)) memory = {form, 0, 1, memory.calls};
+    if (!fits || !(form == memory.form)) memory = {form, 0, {}, 1, memory.calls};
   }
   ++memory.calls;
   const Planes planes(tensor, memory.form, chunk_log2());
   Sample sample(planes, passes, *options_.kernels, options_.pool);
+  sample.set_rounding(memory.rounding);
   const StepRange range = range_for(memory.form, scale, std::ldexp(memory.step, -exponent));
   const double wanted = goal(tensor, scale);
   Decision decision{planes, {memory.form, chunk_log2(), lanes_for(planes.chunk(0).symbols), range.guess, exponent}, {}, {}};
@@ -137,8 +139,10 @@ Decision RateControl::decide(const TensorSpec& tensor, const Scale& scale, int e
     const bool creeping = target_.is_error && pass > kMaxPasses;  // a tensor so small that its error jumps from step to step
     head.step = creeping ? head.step * static_cast<float>(std::min(0.9, std::sqrt(0.95 * wanted / got))) : search();
     decision.zone = dead_zone(head.step, sample.rounding());
-    const std::vector<TokenCounts> counts = passes.tokenize(planes, decision.zone);
-    decision.tables = fit_tables(counts, sample.shifts(head.step), planes.levels());
+    passes.start_tokens(planes, decision.zone);
+    const std::vector<Shift> shifts = sample.shifts(head.step);  // meanwhile, where the tokens are made on a device
+    const std::vector<TokenCounts> counts = passes.count_tokens();
+    decision.tables = fit_tables(counts, shifts, planes.levels());
     got = target_.is_error ? passes.squared_error(planes, decision.zone, decision.tables, head.step)
                            : payload_bits(planes, head, decision.tables, counts);
     const double promised = target_.is_error ? sample.squared_error(head.step) : sample.bits(head.step);
@@ -147,6 +151,7 @@ Decision RateControl::decide(const TensorSpec& tensor, const Scale& scale, int e
     if (got <= wanted && (at_end || got >= (target_.is_error ? 0.93 : 0.98) * wanted)) break;
   }
   memory.step = std::ldexp(head.step, exponent);
+  memory.rounding = sample.rounding();
   return decision;
 }
 
@@ -156,6 +161,8 @@ State RateControl::state() const {
                                        static_cast<double>(memory_->form.context),
                                        memory_->form.transform ? 1.0 : 0.0,
                                        memory_->step,
+                                       memory_->rounding.threshold,
+                                       memory_->rounding.offset,
                                        memory_->correction,
                                        static_cast<double>(memory_->calls)};
   return {{kStateName, torch::tensor(numbers, torch::kFloat64)}};
@@ -164,11 +171,12 @@ State RateControl::state() const {
 void RateControl::set_state(const State& state) {
   memory_.reset();
   const auto found = state.find(kStateName);
-  if (found == state.end() || found->second.numel() != 6) return;
+  if (found == state.end() || found->second.numel() != kStateNumbers) return;
   const auto numbers = found->second.to(torch::kFloat64).contiguous();
   const double* const n = numbers.data_ptr<double>();
   const Form form{static_cast<std::uint8_t>(n[0]), static_cast<Context>(static_cast<std::uint8_t>(n[1])), n[2] != 0};
-  memory_ = Memory{form, static_cast<float>(n[3]), n[4], static_cast<std::uint64_t>(n[5])};
+  const Rounding rounding{static_cast<float>(n[4]), static_cast<float>(n[5])};
+  memory_ = Memory{form, static_cast<float>(n[3]), rounding, n[6], static_cast<std::uint64_t>(n[7])};
 }
 
 }  // namespace epipe::codec

@@ -28,9 +28,11 @@ inline constexpr std::size_t kSumBlock = 1U << 14U;
 class Passes : public SymbolSource {
  public:
   virtual std::vector<BlockSums> sum_blocks() = 0;
-  // Tokens and levels of all symbols, kept until the next call, and what they count to.
-  virtual std::vector<TokenCounts> tokenize(const Planes& planes, const kernels::DeadZone& zone) = 0;
-  // With the tokens of the last call: the sum of (x - x')^2.
+  // Begins to make tokens and levels of all symbols, which are kept until the next call.
+  virtual void start_tokens(const Planes& planes, const kernels::DeadZone& zone) = 0;
+  // What they count to.
+  virtual std::vector<TokenCounts> count_tokens() = 0;
+  // With these tokens: the sum of (x - x')^2.
   virtual double squared_error(const Planes& planes, const kernels::DeadZone& zone, const TokenTables& tables, float step) = 0;
 };
 
@@ -38,7 +40,7 @@ struct Decision {
   Planes planes;
   CodedHead head;
   TokenTables tables;
-  kernels::DeadZone zone;  // of the last tokenize()
+  kernels::DeadZone zone;  // of the last tokens
 };
 
 class RateControl {
@@ -61,6 +63,7 @@ class RateControl {
   struct Memory {
     Form form;
     float step = 0;
+    Rounding rounding{};
     double correction = 1;  // what the whole tensor took over what the sample promised
     std::uint64_t calls = 0;
   };

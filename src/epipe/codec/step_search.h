@@ -44,6 +44,7 @@ class Sample {
   // Sets the rounding to what pays at this step: a level goes up where that takes off more error than its bits are worth.
   void adapt(float step);
   const Rounding& rounding() const { return rounding_; }
+  void set_rounding(const Rounding& rounding) { rounding_ = rounding; }
 
   // About how many bits the tokens of the whole tensor take with this step.
   double bits(float step) const;

@@ -9,7 +9,7 @@ namespace {
 
 using wire::Direction;
 
-boundary::BoundaryConfig boundary_config(const Cut::Config& config, Direction direction) {
+boundary::BoundaryConfig boundary_config(const Cut::Config& config, Side side, Direction direction) {
   boundary::BoundaryConfig b;
   b.codec = direction == Direction::kForward ? config.forward : config.backward;
   b.cut = config.index;
@@ -17,6 +17,7 @@ boundary::BoundaryConfig boundary_config(const Cut::Config& config, Direction di
   b.capacity = config.capacity;
   b.patience = config.patience;
   b.flag_non_finite = config.flag_non_finite;
+  b.device = config.devices[static_cast<std::size_t>(side)];
   b.tracer = config.tracer;
   return b;
 }
@@ -44,8 +45,8 @@ std::unique_ptr<Cut> Cut::to_peer(const Config& config, Side side, std::unique_p
 
 void Cut::add_end(const Config& config, Side side, std::unique_ptr<transport::Link> link, const boundary::OnFailure& on_failure) {
   const bool earlier = side == Side::kEarlier;
-  const auto out = boundary_config(config, earlier ? Direction::kForward : Direction::kBackward);
-  const auto in = boundary_config(config, earlier ? Direction::kBackward : Direction::kForward);
+  const auto out = boundary_config(config, side, earlier ? Direction::kForward : Direction::kBackward);
+  const auto in = boundary_config(config, side, earlier ? Direction::kBackward : Direction::kForward);
   End& end = ends_[static_cast<std::size_t>(side)];
   end.link = std::move(link);
   end.sender = std::make_unique<boundary::Sender>(out, *end.link, on_failure);

@@ -21,8 +21,9 @@ class Cut {
     std::uint16_t index = 0;
     std::size_t capacity = 1;  // parcels per direction
     transport::Patience patience = transport::kForever;
-    bool flag_non_finite = false;  // see boundary/boundary.h
-    Tracer* tracer = nullptr;      // outlives the cut
+    bool flag_non_finite = false;                                       // see boundary/boundary.h
+    std::array<torch::Device, 2> devices = {torch::kCPU, torch::kCPU};  // of the workers, by side
+    Tracer* tracer = nullptr;                                           // outlives the cut
   };
 
   static std::unique_ptr<Cut> within_worker();

@@ -110,7 +110,8 @@ Pipeline::Impl::Impl(std::vector<std::shared_ptr<Layer>> layers, PipelineConfig 
   times_.resize(static_cast<std::size_t>(workers()));
   threads_.resize(static_cast<std::size_t>(workers()));
   for (int w = 0; w < workers(); ++w) {
-    if (!config_.elsewhere.has(w)) threads_[static_cast<std::size_t>(w)] = std::make_unique<WorkerThread>(config_.threads);
+    if (!config_.elsewhere.has(w))
+      threads_[static_cast<std::size_t>(w)] = std::make_unique<WorkerThread>(config_.threads, config_.devices[static_cast<std::size_t>(w)]);
   }
 }
 
@@ -149,6 +150,7 @@ std::unique_ptr<Cut> Pipeline::Impl::make_cut(int j) {
       static_cast<std::size_t>(std::max(schedule::queue_capacity(config_.policy), schedule::queue_capacity(schedule::Policy::kGpipe)));
   cut.patience = config_.elsewhere.patience;
   cut.flag_non_finite = config_.loss_scaling;
+  cut.devices = {config_.devices[static_cast<std::size_t>(earlier)], config_.devices[static_cast<std::size_t>(later)]};
   cut.tracer = config_.tracer;
   const auto on_failure = [this](std::exception_ptr error) { failure_.report(std::move(error)); };
   if (earlier_here && later_here) return Cut::between_threads(cut, on_failure);

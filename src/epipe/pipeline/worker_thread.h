@@ -1,5 +1,7 @@
 #pragma once
 
+#include <torch/types.h>
+
 #include <functional>
 #include <thread>
 
@@ -7,20 +9,20 @@
 
 namespace epipe::pipeline {
 
-// The thread of one worker, with its own number of threads inside an operator.
+// The thread of one worker, with its own number of threads inside an operator and a stream of its own on its device.
 class WorkerThread {
  public:
-  explicit WorkerThread(int intra_op_threads);
+  WorkerThread(int intra_op_threads, torch::Device device);
   ~WorkerThread();
   WorkerThread(const WorkerThread&) = delete;
   WorkerThread& operator=(const WorkerThread&) = delete;
 
-  // Starts a job, which must not throw. One at a time: wait() before the next.
+  // Starts a job, which must not throw. One at a time: wait() before the next, until the device is done with it as well.
   void start(std::function<void()> job) { jobs_.push(std::move(job)); }
   void wait() { done_.pop(); }
 
  private:
-  void run(int intra_op_threads);
+  void run(int intra_op_threads, torch::Device device);
 
   Queue<std::function<void()>> jobs_{1};
   Queue<bool> done_{1};

@@ -96,19 +96,27 @@ DevicePasses::Symbols& DevicePasses::symbols_for(const Planes& planes) {
     cuda::load_planes(x_.data_ptr<float>(), layout, {nullptr, layout.chunk_units, layout.chunks}, kernels::forward_dct(planes.height()),
                       kernels::forward_dct(planes.width()), y.data_ptr<float>(), stream_of(x_));
   }
-  symbols_.emplace(Symbols{
-      planes.form(), layout, slots_of_planes(x_, planes), y, {x_, planes.symbols()}, {x_, planes.symbols()}, {x_, planes.chunks()}});
+  symbols_.emplace(Symbols{planes.form(),
+                           layout,
+                           slots_of_planes(x_, planes),
+                           y,
+                           {x_, planes.symbols()},
+                           {x_, planes.symbols()},
+                           {x_, planes.chunks()},
+                           {x_, planes.slots()}});
   return *symbols_;
 }
 
-std::vector<TokenCounts> DevicePasses::tokenize(const Planes& planes, const kernels::DeadZone& zone) {
+void DevicePasses::start_tokens(const Planes& planes, const kernels::DeadZone& zone) {
   Symbols& own = symbols_for(planes);
   const Stream stream = stream_of(x_);
-  const DeviceArray<TokenCounts> counts(x_, planes.slots());
-  clear(counts.data(), counts.size() * sizeof(TokenCounts), stream);
+  clear(own.counts.data(), own.counts.size() * sizeof(TokenCounts), stream);
   cuda::quantize(own.y.data_ptr<float>(), own.layout, zone, own.tokens.data(), own.raw_bits.data(), stream);
-  cuda::find_levels(own.tokens.data(), own.layout, own.slot_of_plane.data(), own.levels.data(), counts.data()->data(), stream);
-  return fetch_array(counts.data(), counts.size(), stream);
+  cuda::find_levels(own.tokens.data(), own.layout, own.slot_of_plane.data(), own.levels.data(), own.counts.data()->data(), stream);
+}
+
+std::vector<TokenCounts> DevicePasses::count_tokens() {
+  return fetch_array(symbols_->counts.data(), symbols_->counts.size(), stream_of(x_));
 }
 
 double DevicePasses::squared_error(const Planes& planes, const kernels::DeadZone& zone, const TokenTables& tables, float step) {
@@ -154,7 +162,8 @@ DevicePayload DevicePasses::write(const Decision& decision) {
   const DeviceArray<std::byte> room(x_, chunks * cuda::words_room(own.layout.chunk_units * own.layout.symbols));
   const DeviceArray<std::uint32_t> states(x_, chunks * kernels::kMaxStates);
   const DeviceArray<std::uint32_t> word_counts(x_, chunks);
-  cuda::encode_chunks(own.tokens.data(), own.levels.data(), own.layout, coding, entries.data(), room.data(), states.data(), word_counts.data(), stream);
+  cuda::encode_chunks(own.tokens.data(), own.levels.data(), own.layout, coding, entries.data(), room.data(), states.data(),
+                      word_counts.data(), stream);
   const Raw raw = write_raw(decision.zone);
 
   std::vector<ChunkSizes> sizes;

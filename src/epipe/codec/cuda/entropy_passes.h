@@ -26,10 +26,11 @@ class DevicePasses final : public Passes {
 
   std::vector<BlockSums> sum_blocks() override { return sums_; }
   std::vector<float> load(const Planes& planes, std::span<const Chunk> parts) override;
-  std::vector<TokenCounts> tokenize(const Planes& planes, const kernels::DeadZone& zone) override;
+  void start_tokens(const Planes& planes, const kernels::DeadZone& zone) override;
+  std::vector<TokenCounts> count_tokens() override;
   double squared_error(const Planes& planes, const kernels::DeadZone& zone, const TokenTables& tables, float step) override;
 
-  // The tokens of the last tokenize() as a payload.
+  // The last tokens as a payload.
   DevicePayload write(const Decision& decision);
 
  private:
@@ -41,6 +42,7 @@ class DevicePasses final : public Passes {
     torch::Tensor y;  // x itself for rows
     DeviceArray<std::uint8_t> tokens, levels;
     DeviceArray<std::uint32_t> raw_bits;  // by chunk
+    DeviceArray<TokenCounts> counts;      // by slot
   };
   struct Raw {
     std::vector<std::uint32_t> bytes;  // by chunk

@@ -270,6 +270,8 @@ __device__ bool decode_chunk(const std::byte* payload, const CodedChunk& coded, 
       bool exists[kDecodeSteps];
       unsigned level[kDecodeSteps];
       unsigned table[kDecodeSteps];
+      std::uint8_t tokens[kDecodeSteps];
+      float decoded[kDecodeSteps];
 #pragma unroll
       for (unsigned k = 0; k < kDecodeSteps; ++k) {
         const unsigned i = first + k * coding.lanes + lane;
@@ -284,7 +286,6 @@ __device__ bool decode_chunk(const std::byte* payload, const CodedChunk& coded, 
 #pragma unroll
       for (unsigned k = 0; k < kDecodeSteps; ++k) {
         if (first + k * coding.lanes >= plane.length) break;
-        const unsigned i = first + k * coding.lanes + lane;
         const bool active = table[k] != kNoTable;
         std::uint32_t entry = 0;
         if (active) {
@@ -299,19 +300,24 @@ __device__ bool decode_chunk(const std::byte* payload, const CodedChunk& coded, 
         }
         const auto token = static_cast<std::uint8_t>(entry);
         const bool escapes = active && token >= kFirstEscape;
-        float value = active ? __ldg(values.by_token + table[k] * kTokenRoom + token) : 0.0F;
+        tokens[k] = token;
+        decoded[k] = active ? __ldg(values.by_token + table[k] * kTokenRoom + token) : 0.0F;
         if (__any_sync(kAllLanes, escapes)) {
           std::uint32_t bits = 0;
           if (!raw.take(escapes ? raw_bits(token) : 0, &bits)) return false;
           if (escapes) {
             const std::int32_t large = escape_base(token) + static_cast<std::int32_t>(bits);
-            value = device_level_value(large, is_negative(token), values.shifts + 2 * table[k], values.step);
+            decoded[k] = device_level_value(large, is_negative(token), values.shifts + 2 * table[k], values.step);
           }
         }
-        if (active) {
-          y[plane.begin + i] = value;
-          magnitudes[plane.begin + i] = magnitude_of(token);
-        }
+      }
+      // Only now, so that no state waits for a value.
+#pragma unroll
+      for (unsigned k = 0; k < kDecodeSteps; ++k) {
+        if (!exists[k]) continue;
+        const unsigned at = plane.begin + first + k * coding.lanes + lane;
+        y[at] = decoded[k];
+        magnitudes[at] = magnitude_of(tokens[k]);
       }
     }
     if (layout.context == Context::kNeighbours) __syncwarp();

@@ -61,6 +61,7 @@ struct Values {
 // All symbols, and *unsound = 1 when a chunk does not hold them; it is not cleared. `magnitudes` has a byte per symbol, `means` chunks *
 // row places where the context is running, else it is null.
 void decode_chunks(const std::byte* payload, const CodedChunk* chunks, const Layout& layout, const Coding& coding,
-                   const std::uint32_t* tables, const Values& values, std::uint8_t* magnitudes, std::uint16_t* means, float* y, std::uint32_t* unsound, Stream stream);
+                   const std::uint32_t* tables, const Values& values, std::uint8_t* magnitudes, std::uint16_t* means, float* y,
+                   std::uint32_t* unsound, Stream stream);
 
 }  // namespace epipe::kernels::cuda

@@ -1,0 +1,47 @@
+#include "epipe/boundary/device_stream.h"
+
+#include <c10/core/impl/VirtualGuardImpl.h>
+
+namespace epipe::boundary {
+namespace {
+
+// The device of tensors that lie on one; null for those on the CPU.
+const torch::Tensor* on_device(const std::vector<torch::Tensor>& tensors) {
+  for (const auto& tensor : tensors) {
+    if (tensor.defined() && tensor.is_cuda()) return &tensor;
+  }
+  return nullptr;
+}
+
+c10::Stream current_stream(torch::Device device) { return c10::impl::VirtualGuardImpl(device.type()).getStream(device); }
+
+}  // namespace
+
+OwnStream::OwnStream(torch::Device device) {
+  if (!device.is_cuda()) return;
+  const torch::Device exact = device.has_index() ? device : torch::Device(device.type(), 0);
+  guard_ = std::make_unique<c10::StreamGuard>(c10::impl::VirtualGuardImpl(exact.type()).getStreamFromGlobalPool(exact));
+}
+
+void OwnStream::synchronize() const {
+  if (guard_) c10::impl::VirtualGuardImpl(guard_->current_device().type()).synchronizeStream(guard_->current_stream());
+}
+
+HandOver::HandOver(const std::vector<torch::Tensor>& tensors) {
+  const torch::Tensor* const tensor = on_device(tensors);
+  if (tensor == nullptr) return;
+  event_ = std::make_shared<c10::Event>(tensor->device().type());
+  event_->record(current_stream(tensor->device()));
+}
+
+void HandOver::take(const std::vector<torch::Tensor>& tensors) const {
+  const torch::Tensor* const tensor = on_device(tensors);
+  if (event_ == nullptr || tensor == nullptr) return;
+  const c10::Stream stream = current_stream(tensor->device());
+  event_->block(stream);
+  for (const auto& own : tensors) {
+    if (own.defined() && own.is_cuda()) own.record_stream(stream);
+  }
+}
+
+}  // namespace epipe::boundary

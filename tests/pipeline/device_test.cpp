@@ -1,0 +1,116 @@
+// Stages on a CUDA device: streams of their own, codecs on side streams, nothing that waits for the whole device.
+#include <ATen/Context.h>
+#include <dlfcn.h>
+#include <gtest/gtest.h>
+
+#include <atomic>
+
+#include "support/cuda.h"
+#include "support/training.h"
+
+namespace {
+std::atomic<int> device_synchronizations = 0;
+}
+
+// Stands in front of the CUDA runtime's own, which it calls: counts how often anything waits for a whole device.
+extern "C" int cudaDeviceSynchronize() {
+  ++device_synchronizations;
+  static const auto real = reinterpret_cast<int (*)()>(dlsym(RTLD_NEXT, "cudaDeviceSynchronize"));
+  return real != nullptr ? real() : 0;
+}
+
+namespace epipe::pipeline {
+namespace {
+
+using namespace epipe::testing;
+
+// Weights after some steps of plain descent.
+std::vector<torch::Tensor> trained(const std::string& name, const PipelineConfig& config, int steps = 4) {
+  at::globalContext().setDeterministicCuDNN(true);
+  const auto& data = name == "transformer" ? kText : kImages;
+  const auto model = model::make_model(name, data, 7);
+  Pipeline pipeline(model.layers, config, classification_loss);
+  for (std::uint64_t step = 0; step < static_cast<std::uint64_t>(steps); ++step) {
+    pipeline.train_step(random_batch(data, 24, step), {0, step});
+    const torch::NoGradGuard no_grad;
+    for (const auto& layer : model.layers) {
+      for (auto& p : layer->parameters()) p.sub_(p.grad(), 0.05);
+    }
+    torch::cuda::synchronize();  // the weights change on another stream than the stages'
+    pipeline.commit_batch();
+  }
+  std::vector<torch::Tensor> weights;
+  for (const auto& layer : model.layers) {
+    for (const auto& p : layer->parameters()) weights.push_back(p.detach().cpu().clone());
+  }
+  return weights;
+}
+
+PipelineConfig on_devices(std::vector<std::size_t> cuts, std::vector<int> place, std::vector<torch::Device> devices, std::string codec) {
+  PipelineConfig config;
+  config.cuts = std::move(cuts);
+  config.placement = {std::move(place)};
+  config.devices = std::move(devices);
+  config.codecs.assign(config.cuts.size(), {codec, codec});
+  config.chunks = 3;
+  return config;
+}
+
+void expect_equal(const std::vector<torch::Tensor>& a, const std::vector<torch::Tensor>& b) {
+  ASSERT_EQ(a.size(), b.size());
+  for (std::size_t i = 0; i < a.size(); ++i) EXPECT_TRUE(torch::equal(a[i], b[i])) << "parameter " << i;
+}
+
+TEST(OnDevice, SeveralStagesEqualOne) {
+  EPIPE_NEEDS_CUDA();
+  const torch::Device gpu("cuda:0");
+  for (const std::string name : {"mlp", "cnn", "transformer"}) {
+    SCOPED_TRACE(name);
+    const auto one = trained(name, on_devices({}, {0}, {gpu}, "none"));
+    expect_equal(one, trained(name, on_devices({2}, {0, 1}, {gpu, gpu}, "none")));
+    expect_equal(one, trained(name, on_devices({1, 3}, {0, 1, 0}, {gpu, gpu}, "none")));
+  }
+}
+
+TEST(OnDevice, AClientOnTheCpuTrainsWithAServerOnADevice) {
+  EPIPE_NEEDS_CUDA();
+  for (const std::string codec : {"none", "sort:6+2", "uniform:8", "kmeans:4", "topk:0.5", "dct:2", "power:2"}) {
+    SCOPED_TRACE(codec);
+    const auto config = on_devices({1, 3}, {0, 1, 0}, {torch::kCPU, torch::Device("cuda:0")}, codec);
+    const auto weights = trained("cnn", config);
+    for (const auto& w : weights) EXPECT_TRUE(torch::isfinite(w).all().item<bool>());
+    expect_equal(weights, trained("cnn", config));
+  }
+}
+
+// Memory that is freed while another stream still uses it would show as different weights.
+TEST(OnDevice, ManyStepsOverSideStreamsRepeatThemselves) {
+  EPIPE_NEEDS_CUDA();
+  const torch::Device gpu("cuda:0");
+  for (const std::string codec : {"none", "sort:6+2", "dct:1"}) {
+    SCOPED_TRACE(codec);
+    auto config = on_devices({1, 2, 3}, {0, 1, 2, 0}, {gpu, gpu, gpu}, codec);
+    config.policy = schedule::Policy::k1f1b;
+    config.chunks = 6;
+    expect_equal(trained("cnn", config, 25), trained("cnn", config, 25));
+  }
+}
+
+TEST(OnDevice, AStepNeverWaitsForTheWholeDevice) {
+  EPIPE_NEEDS_CUDA();
+  const torch::Device gpu("cuda:0");
+  for (const std::string codec : {"none", "sort:6+2", "dct:1"}) {
+    const auto model = model::make_model("cnn", kImages, 7);
+    Pipeline pipeline(model.layers, on_devices({1, 3}, {0, 1, 0}, {gpu, gpu}, codec), classification_loss);
+    pipeline.train_step(random_batch(kImages, 24, 0), {0, 0});
+    const int before = device_synchronizations;
+    for (std::uint64_t step = 1; step < 5; ++step) pipeline.train_step(random_batch(kImages, 24, step), {0, step});
+    EXPECT_EQ(device_synchronizations, before) << codec;
+  }
+  const int before = device_synchronizations;
+  torch::cuda::synchronize();
+  EXPECT_GT(device_synchronizations, before) << "the count sees nothing";
+}
+
+}  // namespace
+}  // namespace epipe::pipeline
