@@ -51,10 +51,10 @@ struct TrainResult {
   double samples_per_s = 0;
 };
 
-// Trains as configured and fills the run directory: config.toml, metrics.jsonl, trace.json, checkpoints/, model.safetensors. When `stop` becomes true
-// the step under way is finished, saved, and the call returns. With `reach`, worker 0 is here and the others are there; what is lost on
-// the way to them is done again. Throws std::invalid_argument for a configuration that makes no sense, std::runtime_error for what goes
-// wrong later.
+// Trains as configured and fills the run directory: config.toml, metrics.jsonl, trace.json, checkpoints/, model.safetensors. When `stop`
+// becomes true the step under way is finished, saved, and the call returns. With `reach`, worker 0 is here and the others are there; what
+// is lost on the way to them is done again. Throws std::invalid_argument for a configuration that makes no sense, std::runtime_error for
+// what goes wrong later.
 TrainResult train(const TrainConfig& config, Observer& observer, const std::atomic<bool>& stop, Reach* reach = nullptr);
 
 // The validation result of saved weights (safetensors or a state dict).
