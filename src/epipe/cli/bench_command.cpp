@@ -1,4 +1,4 @@
-// epipe bench codec | pipeline | link
+// epipe bench codec | pipeline | link | loop
 #include "epipe/cli/bench/benches.h"
 #include "epipe/cli/command.h"
 
@@ -10,6 +10,7 @@ void add_bench_command(CLI::App& app) {
   add_codec_bench(*bench);
   add_pipeline_bench(*bench);
   add_link_bench(*bench);
+  add_loop_bench(*bench);
 }
 
 }  // namespace epipe::cli

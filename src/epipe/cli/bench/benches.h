@@ -8,5 +8,6 @@ namespace epipe::cli {
 void add_codec_bench(CLI::App& bench);
 void add_pipeline_bench(CLI::App& bench);
 void add_link_bench(CLI::App& bench);
+void add_loop_bench(CLI::App& bench);
 
 }  // namespace epipe::cli

@@ -1,0 +1,201 @@
+// epipe bench loop: steps of real models on one device, through the pipeline and in a plain loop over the same layers
+#include <fmt/format.h>
+#include <torch/cuda.h>
+
+#include <nlohmann/json.hpp>
+
+#include "epipe/base/clock.h"
+#include "epipe/base/median.h"
+#include "epipe/cli/bench/benches.h"
+#include "epipe/cli/command.h"
+#include "epipe/layer/autocast.h"
+#include "epipe/layer/memory_format.h"
+#include "epipe/model/model.h"
+#include "epipe/pipeline/pipeline.h"
+#include "epipe/train/loss.h"
+
+namespace epipe::cli {
+namespace {
+
+using layer::Batch;
+
+struct Flags {
+  std::vector<std::string> models = {"mobilenet_v2", "roberta-base"};
+  std::string device = "cuda:0";
+  std::string precision = "fp32";
+  std::string codec = "none";
+  int rounds = 10;
+  int chunks = 1;
+  bool json = false;
+};
+
+struct Subject {
+  std::string name;
+  data::DataSpec data;
+  Batch batch;
+};
+
+// Images [256,3,224,224], or sentences [32,128], on the device.
+Subject make_subject(const std::string& model, const torch::Device& device) {
+  Subject subject{model, {}, {}};
+  const bool text = model.starts_with("roberta") || model == "transformer";
+  const std::int64_t size = text ? 32 : 256;
+  if (text) {
+    subject.data = {data::DataSpec::Kind::kText, {128}, 2, model == "transformer" ? 1000 : 50265};
+    subject.batch.inputs = {torch::randint(3, 1000, {size, 128}, torch::TensorOptions(torch::kInt64).device(device))};
+    subject.batch.side = {torch::ones({size, 128}, device)};
+  } else {
+    subject.data = {data::DataSpec::Kind::kImages, {3, 224, 224}, 10, 0};
+    subject.batch.inputs = {torch::randn({size, 3, 224, 224}, device)};
+  }
+  subject.batch.targets = torch::randint(subject.data.classes, {size}, torch::TensorOptions(torch::kInt64).device(device));
+  for (std::int64_t i = 0; i < size; ++i) subject.batch.samples.push_back(i);
+  return subject;
+}
+
+// A loop as one writes it with LibTorch: one stream, no cuts, channels-last throughout.
+class PlainLoop {
+ public:
+  PlainLoop(const Subject& subject, const torch::Device& device, layer::Precision precision)
+      : subject_(subject),
+        device_(device),
+        precision_(precision),
+        model_(model::make_model(subject.name, subject.data, 1)),
+        loss_(train::make_loss(subject.data)) {
+    for (const auto& layer : model_.layers) {
+      layer->to(device);
+      if (layer::wants_channels_last(device)) layer::to_channels_last(*layer);
+    }
+  }
+  double time_one() {
+    const Stopwatch watch;
+    const layer::CastScope casts;
+    for (const auto& layer : model_.layers) {
+      for (auto& parameter : layer->parameters()) parameter.mutable_grad() = torch::Tensor();
+    }
+    layer::ForwardContext at;
+    at.samples = subject_.batch.samples;
+    at.side = subject_.batch.side;
+    layer::Tensors x = subject_.batch.inputs;
+    if (layer::wants_channels_last(device_)) x = layer::channels_last(std::move(x));
+    {
+      const layer::Autocast autocast(device_.type(), precision_, true);
+      for (const auto& layer : model_.layers) x = layer->forward(x, at);
+    }
+    for (auto& output : x) output = output.to(torch::kFloat32);
+    const auto result = loss_(x, subject_.batch.targets);
+    (result.sum / static_cast<double>(subject_.batch.size())).backward();
+    for (const auto& layer : model_.layers) layer->commit_batch();
+    if (device_.is_cuda()) torch::cuda::synchronize();
+    return watch.seconds();
+  }
+
+ private:
+  const Subject& subject_;
+  torch::Device device_;
+  layer::Precision precision_;
+  model::Model model_;
+  pipeline::Loss loss_;
+};
+
+class PipelineSteps {
+ public:
+  PipelineSteps(const Subject& subject, const pipeline::PipelineConfig& config)
+      : subject_(subject),
+        model_(model::make_model(subject.name, subject.data, 1)),
+        pipeline_(model_.layers, config, train::make_loss(subject.data)) {}
+  double time_one() {
+    const Stopwatch watch;
+    pipeline_.train_step(subject_.batch, {0, step_++});
+    pipeline_.commit_batch();
+    return watch.seconds();
+  }
+
+ private:
+  const Subject& subject_;
+  model::Model model_;
+  pipeline::Pipeline pipeline_;
+  std::uint64_t step_ = 0;
+};
+
+pipeline::PipelineConfig stages(const Flags& flags, const torch::Device& device, std::vector<std::size_t> cuts) {
+  pipeline::PipelineConfig config;
+  config.cuts = std::move(cuts);
+  config.devices.assign(config.cuts.size() + 1, device);
+  config.codecs.assign(config.cuts.size(), {flags.codec, flags.codec});
+  config.precision = layer::parse_precision(flags.precision);
+  config.chunks = flags.chunks;
+  return config;
+}
+
+struct Times {
+  double plain_ms, one_ms, two_ms;
+};
+
+// The three take turns, so that the device is the same for all.
+Times measure(const Subject& subject, const Flags& flags, const torch::Device& device, std::size_t cut) {
+  PlainLoop plain(subject, device, layer::parse_precision(flags.precision));
+  PipelineSteps one(subject, stages(flags, device, {}));
+  PipelineSteps two(subject, stages(flags, device, {cut}));
+  std::array<std::vector<double>, 3> seconds;
+  constexpr int kWarmUp = 3;
+  for (int round = 0; round < flags.rounds + kWarmUp; ++round) {
+    const std::array<double, 3> now = {plain.time_one(), one.time_one(), two.time_one()};
+    for (std::size_t k = 0; k < 3 && round >= kWarmUp; ++k) seconds[k].push_back(1e3 * now[k]);
+  }
+  return {median(seconds[0]), median(seconds[1]), median(seconds[2])};
+}
+
+void report(const Subject& subject, const Flags& flags, std::size_t cut, const Times& times) {
+  if (flags.json) {
+    const nlohmann::json line = {{"model", subject.name},
+                                 {"batch", subject.batch.size()},
+                                 {"device", flags.device},
+                                 {"precision", flags.precision},
+                                 {"chunks", flags.chunks},
+                                 {"codec", flags.codec},
+                                 {"cut", cut},
+                                 {"plain_ms", times.plain_ms},
+                                 {"one_stage_ms", times.one_ms},
+                                 {"two_stages_ms", times.two_ms},
+                                 {"one_stage_of_plain", times.plain_ms / times.one_ms},
+                                 {"two_stages_over_one", times.two_ms / times.one_ms - 1}};
+    fmt::print("{}\n", line.dump());
+  } else {
+    fmt::print("{:<14} {:<5} plain loop {:8.2f} ms, one stage {:8.2f} ms ({:.3f} of its speed), two stages {:8.2f} ms ({:+.1f} %)\n",
+               subject.name, flags.precision, times.plain_ms, times.one_ms, times.plain_ms / times.one_ms, times.two_ms,
+               100 * (times.two_ms / times.one_ms - 1));
+  }
+  std::fflush(stdout);
+}
+
+void run(const Flags& flags) {
+  const torch::Device device(flags.device);
+  if (device.is_cuda() && !torch::cuda::is_available()) {
+    throw std::invalid_argument(fmt::format("--device {}: this machine or this build has no CUDA device", flags.device));
+  }
+  for (const std::string& name : flags.models) {
+    const Subject subject = make_subject(name, device);
+    const std::size_t cut = model::make_model(name, subject.data, 1).layers.size() / 2;
+    report(subject, flags, cut, measure(subject, flags, device, cut));
+  }
+}
+
+}  // namespace
+
+void add_loop_bench(CLI::App& bench) {
+  auto flags = std::make_shared<Flags>();  // owned by the callback as well
+  auto* command = bench.add_subcommand("loop", "Training steps on one device: one and two stages against a plain LibTorch loop");
+  command->add_option("--model", flags->models, "Models; images are [256,3,224,224], sentences [32,128]")->capture_default_str();
+  command->add_option("--device", flags->device, "Of all stages")->capture_default_str();
+  command->add_option("--precision", flags->precision, "fp32, bf16, fp16")->capture_default_str();
+  command->add_option("--codec", flags->codec, "At the cut of the two stages")->capture_default_str();
+  command->add_option("--chunks", flags->chunks, "Micro-batches per batch, of the pipelines")
+      ->check(CLI::Range(1, 256))
+      ->capture_default_str();
+  command->add_option("--rounds", flags->rounds, "Steps of each kind")->check(CLI::PositiveNumber)->capture_default_str();
+  command->add_flag("--json", flags->json, "One JSON object per row");
+  command->callback([flags] { run(*flags); });
+}
+
+}  // namespace epipe::cli
