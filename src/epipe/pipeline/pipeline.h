@@ -12,6 +12,7 @@
 #include "epipe/boundary/traffic.h"
 #include "epipe/codec/codec.h"
 #include "epipe/layer/batch.h"
+#include "epipe/pipeline/gradient_exchange.h"
 #include "epipe/pipeline/stage.h"
 #include "epipe/schedule/generate.h"
 #include "epipe/transport/link.h"
@@ -40,13 +41,14 @@ struct PipelineConfig {
   std::vector<std::size_t> cuts;  // layer index at which each stage but the first begins, ascending; none: one stage
   schedule::Placement placement;  // the worker of each stage; empty: stage j on worker j
   schedule::Policy policy = schedule::Policy::kGpipe;
-  int chunks = 1;                      // micro-batches per batch
-  int threads = 1;                     // of each worker inside an operator
-  std::vector<torch::Device> devices;  // of each worker; empty: the CPU
-  std::vector<CutCodecs> codecs;       // by cut; empty: none everywhere. Cuts within one worker are handed over as they are
-  bool recompute = false;              // keep only the inputs of a stage between forward and backward
-  Elsewhere elsewhere{};               // the workers of other processes; default: all are here
-  Tracer* tracer = nullptr;            // outlives the pipeline; null: no timeline
+  int chunks = 1;                        // micro-batches per batch
+  int threads = 1;                       // of each worker inside an operator
+  std::vector<torch::Device> devices;    // of each worker; empty: the CPU
+  std::vector<CutCodecs> codecs;         // by cut; empty: none everywhere. Cuts within one worker are handed over as they are
+  bool recompute = false;                // keep only the inputs of a stage between forward and backward
+  Elsewhere elsewhere{};                 // the workers of other processes; default: all are here
+  GradientExchange* exchange = nullptr;  // of the only worker that is here, with its replicas; outlives the pipeline; null: none
+  Tracer* tracer = nullptr;              // outlives the pipeline; null: no timeline
   std::uint64_t seed = 0;
 };
 
@@ -56,6 +58,7 @@ struct StepId {
   std::uint64_t step = 0;
   int chunks = 0;              // micro-batches, where not those of the configuration: the last batch of an epoch may be small
   bool measure_error = false;  // compare what is encoded with what will be decoded, for the metrics; costs a decode per tensor
+  std::int64_t samples = 0;    // over which the loss is the mean, where the batch is a part of a larger one; 0: its own
 };
 
 // What a loss makes of the last layer's outputs for one micro-batch.
@@ -67,21 +70,25 @@ struct LossResult {
 using Loss = std::function<LossResult(const Tensors& outputs, const torch::Tensor& targets)>;
 
 struct WorkerTimes {
+  double data = 0;  // for the batch, where a worker loads it
   double forward = 0;
   double backward = 0;
   double wait = 0;    // for tensors of other workers
   double encode = 0;  // by the threads beside the worker, while it computes
   double decode = 0;
-  double all_reduce = 0;                // gradients of replicas, beyond what overlaps with backward
+  double all_reduce = 0;                // waiting for the gradients of replicas, beyond what overlaps with backward
+  std::uint64_t all_reduce_bytes = 0;   // sent for that
   std::uint64_t peak_memory_bytes = 0;  // of its process
 
   WorkerTimes& operator+=(const WorkerTimes& other) {
+    data += other.data;
     forward += other.forward;
     backward += other.backward;
     wait += other.wait;
     encode += other.encode;
     decode += other.decode;
     all_reduce += other.all_reduce;
+    all_reduce_bytes += other.all_reduce_bytes;
     peak_memory_bytes = std::max(peak_memory_bytes, other.peak_memory_bytes);
     return *this;
   }
@@ -89,7 +96,7 @@ struct WorkerTimes {
 
 // What is known in this process: of workers elsewhere, zeros.
 struct StepResult {
-  double loss = 0;  // the mean over the samples of the batch, for any chunking; where the last stage is
+  double loss = 0;  // the mean over the samples of this batch, for any chunking; where the last stage is
   double correct = 0;
   std::int64_t samples = 0;
   std::vector<boundary::Traffic> forward;   // by cut
@@ -97,6 +104,7 @@ struct StepResult {
   std::vector<WorkerTimes> workers;
   std::vector<int> peak_live;   // by stage: micro-batches held at once
   torch::Tensor predictions{};  // evaluate() only; where the last stage is
+  torch::Tensor targets{};      // evaluate() only, of the same samples; where they are known
 };
 
 // Trains a list of layers cut into stages, one thread per worker, in schedule order. With the codec none it computes what one stage
