@@ -40,7 +40,7 @@ class ReplicasCommand : public ::testing::Test {
 };
 
 const std::string kLong =
-    "--replicas 2 --place 0,1,0 --chunks 2 --batch 16 --codec power:2 --max-steps 150 --checkpoint-every 20 --epochs 9 ";
+    "--replicas 2 --place 0,1,0 --chunks 2 --batch 16 --codec power:2 --max-steps 80 --checkpoint-every 10 --epochs 9 ";
 
 TEST_F(ReplicasCommand, SaysHowToStartThemWhenTheyAreNot) {
   const Outcome alone = run("train --replicas 3 --place 0,1 --run-dir a");
@@ -73,7 +73,7 @@ TEST_F(ReplicasCommand, AKilledRankIsStartedAgainFromTheLastCommonCheckpoint) {
   Process launch({"launch",  "-n",       "4",           "--restarts", "3",
                   "--",      "train",    "--replicas",  "2",          "--place",
                   "0,1,0",   "--chunks", "2",           "--batch",    "16",
-                  "--codec", "power:2",  "--max-steps", "150",        "--checkpoint-every",
+                  "--codec", "power:2",  "--max-steps", "80",         "--checkpoint-every",
                   "20",      "--epochs", "9",           "--run-dir",  folder_.file("disturbed")},
                  folder_.file("log"));
   wait_for_checkpoint("disturbed");
