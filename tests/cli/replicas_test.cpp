@@ -74,7 +74,7 @@ TEST_F(ReplicasCommand, AKilledRankIsStartedAgainFromTheLastCommonCheckpoint) {
                   "--",      "train",    "--replicas",  "2",          "--place",
                   "0,1,0",   "--chunks", "2",           "--batch",    "16",
                   "--codec", "power:2",  "--max-steps", "80",         "--checkpoint-every",
-                  "20",      "--epochs", "9",           "--run-dir",  folder_.file("disturbed")},
+                  "10",      "--epochs", "9",           "--run-dir",  folder_.file("disturbed")},
                  folder_.file("log"));
   wait_for_checkpoint("disturbed");
   const Outcome killed = run("info > /dev/null; pgrep -P " + std::to_string(launch.pid()) + " | tail -1 | xargs kill -9");
