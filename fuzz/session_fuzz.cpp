@@ -70,7 +70,7 @@ void run(ByteView input) {
     if (plan.at("data").at("shape").size() > 3 || plan.at("data").at("classes") > 64) throw std::invalid_argument("only small data here");
     if (plan.at("threads") != 1) throw std::invalid_argument("only one thread here");
   };
-  train::Follower follower(config);
+  train::Follower follower(std::move(config));
   for (const ByteView command : commands) {
     const auto message = train::read_message(command);
     if (!message) continue;

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <stdexcept>
@@ -56,6 +57,30 @@ TEST(Loader, GivesTheSameBatchesInTheSameOrderWhateverTheThreads) {
     EXPECT_TRUE(torch::equal(a.batch.inputs[0], b.batch.inputs[0]));
     EXPECT_EQ(a.batch.samples.size(), step % 11 == 10 ? 3U : 10U);
   }
+}
+
+TEST(Loader, SplitsEveryBatchIntoContiguousShards) {
+  const Numbers data(103);
+  for (const int shards : {1, 2, 3, 4}) {
+    Loader whole(data, {10, true, 7, 0, 22, 2});
+    std::vector<std::unique_ptr<Loader>> parts;
+    for (int s = 0; s < shards; ++s) parts.push_back(std::make_unique<Loader>(data, LoaderConfig{10, true, 7, 0, 22, 2, s, shards}));
+    for (int step = 0; step < 22; ++step) {
+      const LoadedBatch expected = whole.next();
+      std::vector<std::int64_t> samples;
+      std::vector<std::size_t> sizes;
+      for (const auto& part : parts) {
+        const LoadedBatch loaded = part->next();
+        EXPECT_EQ(loaded.samples, expected.batch.size());
+        EXPECT_EQ(loaded.last_of_epoch, expected.last_of_epoch);
+        samples.insert(samples.end(), loaded.batch.samples.begin(), loaded.batch.samples.end());
+        sizes.push_back(loaded.batch.samples.size());
+      }
+      EXPECT_EQ(samples, expected.batch.samples);
+      EXPECT_LE(*std::max_element(sizes.begin(), sizes.end()) - *std::min_element(sizes.begin(), sizes.end()), 1U);
+    }
+  }
+  EXPECT_THROW(Loader(data, {10, true, 7, 0, 22, 2, 3, 3}), std::invalid_argument);
 }
 
 TEST(Loader, ContinuesWhereAnEarlierOneEnded) {

@@ -40,6 +40,24 @@ TEST(DeferredBatchNorm, NormalizesLikePyTorch) {
   EXPECT_TRUE(torch::allclose(y, by_hand, 1e-5, 1e-6));
 }
 
+TEST(DeferredBatchNorm, TakesTheStatisticsOfAllReplicasFromTheSumOfTheirTotals) {
+  torch::manual_seed(3);
+  const auto x = torch::randn({12, 5, 6, 7}) * 3 + 2;
+  DeferredBatchNorm alone(5);
+  std::vector<DeferredBatchNorm> replicas = {DeferredBatchNorm(5), DeferredBatchNorm(5), DeferredBatchNorm(5)};  // the last sees nothing
+  for (const auto& part : x.tensor_split(2)) alone.forward(part, {});
+  replicas[0].forward(x.narrow(0, 0, 6), {});
+  replicas[1].forward(x.narrow(0, 6, 6), {});
+  auto totals = replicas[0].batch_totals() + replicas[1].batch_totals() + replicas[2].batch_totals();
+  alone.commit_batch();
+  for (auto& replica : replicas) {
+    replica.set_batch_totals(totals);
+    replica.commit_batch();
+    EXPECT_TRUE(torch::equal(replica.running_mean, alone.running_mean));
+    EXPECT_TRUE(torch::equal(replica.running_var, alone.running_var));
+  }
+}
+
 TEST(DeferredBatchNorm, CountsAMicroBatchOnceUnderRecomputeAndNotWhenDiscarded) {
   const auto x = torch::randn({4, 3, 5, 5});
   DeferredBatchNorm once(3);

@@ -118,7 +118,7 @@ class Process {
       config.checkpoints = checkpoints_;
       config.way = way_;
       config.patience = std::chrono::seconds(5);
-      follower_ = std::make_unique<Follower>(config);
+      follower_ = std::make_unique<Follower>(std::move(config));
     }
     link_ = std::move(client);
     thread_ = std::thread([this] {
@@ -187,6 +187,7 @@ class Machines final : public Reach {
     for (std::size_t i = 0; i < processes_.size(); ++i) all.push_back(static_cast<int>(i) + 1);
     return all;
   }
+  std::vector<int> leaders() const override { return {}; }
   std::string name(int worker) const override { return "worker " + std::to_string(worker); }
   std::vector<std::string> addresses() const override { return {}; }
   std::unique_ptr<Link> command(int worker) override {

@@ -109,6 +109,22 @@ TEST(Group, SubgroupsSumAmongThemselves) {
   });
 }
 
+TEST(Group, ASubgroupCallsItsRanksByTheirNumbersInTheRun) {
+  NEEDS_GLOO();
+  as_group(4, [](Group& group) {
+    const std::vector<int> mine = group.rank() % 2 == 0 ? std::vector<int>{0, 2} : std::vector<int>{1, 3};
+    auto sub = group.subgroup(mine, group.rank() % 2 == 0 ? "even" : "odd");
+    if (group.rank() < 2) return;  // leaves the subgroup
+    auto x = torch::ones({5});
+    try {
+      sub->all_reduce_sum(x);
+      ADD_FAILURE() << "nothing was thrown";
+    } catch (const Lost& lost) {
+      EXPECT_NE(std::string(lost.what()).find("rank " + std::to_string(mine[0]) + " is gone"), std::string::npos) << lost.what();
+    }
+  });
+}
+
 TEST(Group, SharesSmallStrings) {
   NEEDS_GLOO();
   as_group(3, [](Group& group) {

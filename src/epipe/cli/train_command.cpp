@@ -83,6 +83,9 @@ TrainConfig checked(const Flags& flags) {
     throw UsageError(fmt::format("--place names {} workers, but --connect makes {}: this process and {} servers", workers,
                                  config.connect.size() + 1, config.connect.size()));
   }
+  if (!config.connect.empty() && config.replicas > 1) {
+    throw UsageError("--replicas are ranks of a cluster (epipe launch), --connect takes one replica to servers: leave one of them out");
+  }
   if (config.place.size() > 1 && !config.cuts.empty() && config.cuts.size() + 1 != config.place.size()) {
     throw UsageError(
         fmt::format("{} cuts make {} stages, but --place names {}", config.cuts.size(), config.cuts.size() + 1, config.place.size()));
@@ -118,10 +121,10 @@ void prepare_run_dir(TrainConfig& config) {
   }
 }
 
-void lead(TrainConfig config, train::Reach* reach) {
+void lead(const TrainConfig& config, train::Reach* reach, std::unique_ptr<transport::Group> replicas = nullptr) {
   const auto& stop = stop_on_signals();
   Console console;
-  const auto result = train::train(config, console, stop, reach);
+  const auto result = train::train(config, console, stop, reach, std::move(replicas));
   write_report(config.run_dir);
   print(result, config.run_dir);
 }
@@ -131,18 +134,16 @@ void run_rank(TrainConfig config) {
   auto place = transport::group_from_environment();
   config.reconnect = 0;  // one failed rank ends all; epipe launch --restarts starts them again
   place.timeout = std::chrono::milliseconds(static_cast<std::int64_t>(config.timeout * 1000));
-  const int workers = *std::max_element(config.place.begin(), config.place.end()) + 1;
-  if (workers != place.size) {
-    throw UsageError(fmt::format("--place names {} workers, but there are {} processes (WORLD_SIZE)", workers, place.size));
-  }
+  train::check_ranks(config, place.size);
   if (place.rank == 0) prepare_run_dir(config);
   const auto group = transport::make_group(place);
+  auto cluster = train::join_cluster(config, *group);
   if (place.rank == 0) {
-    const auto reach = train::reach_ranks(*group);
-    lead(config, reach.get());
+    const auto reach = train::reach_ranks(cluster);
+    lead(config, reach.get(), std::move(cluster.across));
   } else {
     std::signal(SIGINT, SIG_IGN);  // a terminal sends it to all; rank 0 saves and ends the others
-    train::follow_rank_zero(config, *group);
+    train::follow_rank_zero(config, std::move(cluster));
   }
 }
 
@@ -150,6 +151,7 @@ void run_train(const Flags& flags) {
   TrainConfig config = checked(flags);
   try {
     if (transport::launched_as_rank()) return run_rank(config);
+    if (config.replicas > 1) train::check_ranks(config, 0);
     prepare_run_dir(config);
     if (config.connect.empty()) return lead(config, nullptr);
     train::Servers servers(config.connect, dial_config(flags.security), train::session_key(config.run_dir, config.resume));
@@ -221,6 +223,15 @@ void add_stage_flags(CLI::App& command, Flags& flags) {
 
 void add_network_flags(CLI::App& command, Flags& flags) {
   TrainConfig& c = flags.config;
+  command
+      .add_option(
+          "--replicas", c.replicas,
+          "Data parallel: so many copies of all workers, each with its part of every batch; as ranks: epipe launch -n REPLICAS*WORKERS")
+      ->check(CLI::Range(1, 1024))
+      ->capture_default_str();
+  command.add_option("--bucket", c.bucket, "KiB of gradients that replicas sum at once, while backward goes on")
+      ->check(CLI::Range(1, 1 << 20))
+      ->capture_default_str();
   command.add_option("--connect", c.connect, "Servers (epipe serve) that hold the middle stages, HOST:PORT,...")->delimiter(',');
   command.add_option("--timeout", c.timeout, "Seconds without a sign of another process, after which it counts as lost")
       ->check(CLI::PositiveNumber)

@@ -10,6 +10,12 @@ constexpr std::uint64_t kSpare = 2;  // batches ready beyond those in the making
 
 }  // namespace
 
+Shard shard_of(std::int64_t samples, int shard, int shards) {
+  const std::int64_t least = samples / shards;
+  const std::int64_t more = samples % shards;
+  return {least * shard + std::min<std::int64_t>(shard, more), least + (shard < more ? 1 : 0)};
+}
+
 Loader::Loader(const Dataset& dataset, const LoaderConfig& config)
     : dataset_(dataset),
       config_(config),
@@ -17,6 +23,7 @@ Loader::Loader(const Dataset& dataset, const LoaderConfig& config)
       claimed_(config.first_step),
       wanted_(config.first_step) {
   if (config.threads < 1) throw std::invalid_argument("a loader needs at least one thread");
+  if (config.shard < 0 || config.shard >= config.shards) throw std::invalid_argument("a loader's shard is one of its shards");
   for (int i = 0; i < config.threads; ++i) threads_.emplace_back([this] { run(); });
 }
 
@@ -79,8 +86,10 @@ Loader::Made Loader::make(std::uint64_t step, const Order& order) const {
     const std::uint64_t epoch = step / per_epoch_;
     const std::size_t begin = static_cast<std::size_t>(step % per_epoch_) * static_cast<std::size_t>(config_.batch_size);
     const std::size_t count = std::min(static_cast<std::size_t>(config_.batch_size), order->size() - begin);
-    const auto ids = std::span(*order).subspan(begin, count);
-    made.loaded = {epoch, step, step % per_epoch_ + 1 == per_epoch_, dataset_.batch(ids, {config_.seed, epoch, step})};
+    const auto part = shard_of(static_cast<std::int64_t>(count), config_.shard, config_.shards);
+    const auto ids = std::span(*order).subspan(begin + static_cast<std::size_t>(part.begin), static_cast<std::size_t>(part.size));
+    made.loaded = {epoch, step, step % per_epoch_ + 1 == per_epoch_, static_cast<std::int64_t>(count), {}};
+    if (!ids.empty()) made.loaded.batch = dataset_.batch(ids, {config_.seed, epoch, step});
   } catch (...) {
     made.failure = std::current_exception();
   }

@@ -18,7 +18,8 @@ struct LoadedBatch {
   std::uint64_t epoch = 0;
   std::uint64_t step = 0;  // over all epochs
   bool last_of_epoch = false;
-  layer::Batch batch;
+  std::int64_t samples = 0;  // of the whole batch
+  layer::Batch batch;        // the shard of it; may be empty
 };
 
 struct LoaderConfig {
@@ -28,7 +29,17 @@ struct LoaderConfig {
   std::uint64_t first_step = 0;
   std::uint64_t end_step = 0;  // the step after the last
   int threads = 1;
+  int shard = 0;  // of `shards`: which part of every batch is loaded
+  int shards = 1;
 };
+
+// A contiguous part of a batch, from sample `begin` on.
+struct Shard {
+  std::int64_t begin = 0;
+  std::int64_t size = 0;
+};
+// As equal as possible; the first `samples mod shards` have one sample more.
+Shard shard_of(std::int64_t samples, int shard, int shards);
 
 // Makes the batches of a run ahead of time, each by one of its threads. What batch a step gets depends on the configuration without the
 // threads only, so a run that starts at first_step continues one that ended there. Holds at most threads + 2 batches.

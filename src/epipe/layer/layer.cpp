@@ -24,4 +24,19 @@ void Layer::discard_batch() {
   for_statistics(*this, [](BatchStatistics& s) { s.discard_batch(); });
 }
 
+torch::Tensor Layer::batch_totals() const {
+  std::vector<torch::Tensor> parts = {torch::empty({0}, torch::kFloat64)};
+  for_statistics(*this, [&](const BatchStatistics& s) { parts.push_back(s.batch_totals()); });
+  return torch::cat(parts);
+}
+
+void Layer::set_batch_totals(const torch::Tensor& totals) {
+  std::int64_t begin = 0;
+  for_statistics(*this, [&](BatchStatistics& s) {
+    const std::int64_t size = s.batch_totals().numel();
+    s.set_batch_totals(totals.narrow(0, begin, size));
+    begin += size;
+  });
+}
+
 }  // namespace epipe::layer

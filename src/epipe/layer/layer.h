@@ -41,6 +41,10 @@ class Layer : public torch::nn::Module {
   // Once per batch, after its backward: statistics gathered by the micro-batches become part of the layer, or are dropped.
   virtual void commit_batch();
   virtual void discard_batch();
+  // What was gathered so far, float64 [n] on the CPU; n never changes. Its sum over replicas, set in each before the commit, makes each
+  // commit as if it had seen the whole batch.
+  virtual torch::Tensor batch_totals() const;
+  virtual void set_batch_totals(const torch::Tensor& totals);
 
   std::string full_name(const std::string& key) const { return prefix_ + key; }
 
@@ -48,12 +52,14 @@ class Layer : public torch::nn::Module {
   std::string prefix_;
 };
 
-// A module that gathers statistics; its layer forwards both calls to it.
+// A module that gathers statistics; its layer forwards these calls to it.
 class BatchStatistics {
  public:
   virtual ~BatchStatistics() = default;
   virtual void commit_batch() = 0;
   virtual void discard_batch() = 0;
+  virtual torch::Tensor batch_totals() const = 0;
+  virtual void set_batch_totals(const torch::Tensor& totals) = 0;
 };
 
 }  // namespace epipe::layer

@@ -78,4 +78,16 @@ void DeferredBatchNorm::commit_batch() {
 
 void DeferredBatchNorm::discard_batch() { count_ = 0; }
 
+torch::Tensor DeferredBatchNorm::batch_totals() const {
+  if (count_ == 0) return torch::zeros({2 * running_mean.numel() + 1}, torch::kFloat64);
+  return torch::cat({sum_.cpu(), square_sum_.cpu(), torch::full({1}, static_cast<double>(count_), torch::kFloat64)});
+}
+
+void DeferredBatchNorm::set_batch_totals(const torch::Tensor& totals) {
+  const std::int64_t channels = running_mean.numel();
+  sum_ = totals.narrow(0, 0, channels).to(running_mean.device(), torch::kFloat64, false, /*copy=*/true);
+  square_sum_ = totals.narrow(0, channels, channels).to(running_mean.device(), torch::kFloat64, false, /*copy=*/true);
+  count_ = totals[2 * channels].item<std::int64_t>();
+}
+
 }  // namespace epipe::layer

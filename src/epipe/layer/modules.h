@@ -78,6 +78,8 @@ class DeferredBatchNorm : public torch::nn::Module, public BatchStatistics {
 
   void commit_batch() override;
   void discard_batch() override;
+  torch::Tensor batch_totals() const override;  // sums, sums of squares, count
+  void set_batch_totals(const torch::Tensor& totals) override;
 
   torch::Tensor weight;
   torch::Tensor bias;

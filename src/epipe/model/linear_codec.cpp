@@ -48,6 +48,8 @@ class Encode final : public layer::Layer {
     rank_.fill_(std::max<std::int64_t>(1, rank));
   }
   void discard_batch() override { trained_ = false; }
+  torch::Tensor batch_totals() const override { return torch::full({1}, trained_ ? 1 : 0, torch::kFloat64); }
+  void set_batch_totals(const torch::Tensor& totals) override { trained_ = totals.item<double>() > 0; }
 
  private:
   LearnedCodec codec_;

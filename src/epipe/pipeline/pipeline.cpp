@@ -14,6 +14,7 @@
 #include "epipe/pipeline/cut.h"
 #include "epipe/pipeline/encoder_state.h"
 #include "epipe/pipeline/failure.h"
+#include "epipe/pipeline/gradient_hooks.h"
 #include "epipe/pipeline/worker_thread.h"
 #include "epipe/schedule/validate.h"
 
@@ -75,6 +76,7 @@ class Pipeline::Impl {
     cuts_.push_back(std::move(cut));
   }
   void make_stages(const std::vector<std::shared_ptr<Layer>>& layers);
+  void make_hooks();
   std::unique_ptr<Cut> make_cut(int j);
   const schedule::Schedule& schedule_for(int chunks, bool training);
   void on_threads(const std::function<void(std::size_t)>& work);
@@ -84,6 +86,8 @@ class Pipeline::Impl {
   void run_backward(const Action& action, Run& run, int worker);
   void send(int j, Direction direction, int i, Tensors tensors, const Run& run, int worker);
   void finish_forward(int i, const Tensors& outputs, Run& run);
+  Tensors backward(int i, int j, const Tensors& gradients, const Run& run);
+  void exchange_gradients(const Run& run, int worker);
   ForwardContext context(const Batch& micro_batch, const Run& run) const;
   StepResult collect(const Run& run);
   int worker_of(int stage) const { return config_.placement.worker_of[static_cast<std::size_t>(stage)]; }
@@ -94,6 +98,7 @@ class Pipeline::Impl {
   PipelineConfig config_;
   Loss loss_;
   std::vector<Stage> stages_;
+  std::vector<std::unique_ptr<GradientHooks>> hooks_;  // by stage; none without an exchange, null elsewhere
   Failure failure_;
   std::mutex cuts_mutex_;  // guards closed_, and cuts_ while it grows
   bool closed_ = false;
@@ -106,6 +111,7 @@ class Pipeline::Impl {
 Pipeline::Impl::Impl(std::vector<std::shared_ptr<Layer>> layers, PipelineConfig config, Loss loss)
     : config_(checked(std::move(config), layers.size())), loss_(std::move(loss)), failure_([this] { close(); }) {
   make_stages(layers);
+  if (config_.exchange != nullptr) make_hooks();
   for (int j = 0; j < static_cast<int>(config_.cuts.size()); ++j) add_cut(make_cut(j));
   times_.resize(static_cast<std::size_t>(workers()));
   threads_.resize(static_cast<std::size_t>(workers()));
@@ -132,6 +138,21 @@ void Pipeline::Impl::make_stages(const std::vector<std::shared_ptr<Layer>>& laye
     }
     stages_.emplace_back(std::move(own), config_.devices[static_cast<std::size_t>(worker)], options);
     begin = end;
+  }
+}
+
+void Pipeline::Impl::make_hooks() {
+  if (config_.elsewhere.workers.size() + 1 != static_cast<std::size_t>(workers())) {
+    throw std::invalid_argument("gradients are exchanged where one worker of a pipeline is, not several");
+  }
+  hooks_.resize(stages_.size());
+  for (std::size_t j = 0; j < stages_.size(); ++j) {
+    std::vector<torch::Tensor> parameters;
+    for (const auto& layer : stages_[j].layers()) {
+      for (const auto& parameter : layer->parameters()) parameters.push_back(parameter);
+    }
+    if (config_.elsewhere.has(worker_of(static_cast<int>(j)))) continue;
+    hooks_[j] = std::make_unique<GradientHooks>(parameters, [this](const torch::Tensor& p) { config_.exchange->ready(p); });
   }
 }
 
@@ -204,6 +225,7 @@ void Pipeline::Impl::run_worker(std::size_t worker, Run& run) {
     for (std::size_t j = 0; j < stages_.size(); ++j) {
       if (run.training && config_.placement.worker_of[j] == static_cast<int>(worker)) stages_[j].reset();
     }
+    if (run.training && config_.exchange != nullptr) config_.exchange->begin(run.id.step);
     for (const Action& action : run.schedule.per_worker[worker]) {
       if (action.kind == Kind::kForward) {
         run_forward(action, run, static_cast<int>(worker));
@@ -211,6 +233,7 @@ void Pipeline::Impl::run_worker(std::size_t worker, Run& run) {
         run_backward(action, run, static_cast<int>(worker));
       }
     }
+    if (run.training && config_.exchange != nullptr) exchange_gradients(run, static_cast<int>(worker));
     if (run.training && config_.loss_scaling) look_for_non_finite(worker, run);
     for (const auto& cut : cuts_) cut->finish_encoding();
   } catch (const Closed&) {
@@ -277,7 +300,8 @@ void Pipeline::Impl::finish_forward(int i, const Tensors& outputs, Run& run) {
   run.correct[index] = result.correct;
   run.predictions[index] = result.predictions;
   if (!run.training) return;
-  (result.sum / (static_cast<double>(run.batch.size()) / run.id.loss_scale)).backward();
+  const std::int64_t samples = run.id.samples > 0 ? run.id.samples : run.batch.size();
+  (result.sum / (static_cast<double>(samples) / run.id.loss_scale)).backward();
   for (const auto& leaf : leaves) run.loss_gradients[index].push_back(leaf.grad());
 }
 
@@ -293,9 +317,27 @@ void Pipeline::Impl::run_backward(const Action& action, Run& run, int worker) {
   }
   {
     const Span span(times.backward, config_.tracer, worker, "backward", run.id.step, schedule::to_string(action));
-    gradients = stage(j).backward(i, gradients);
+    gradients = backward(i, j, gradients, run);
   }
   if (j > 0) send(j - 1, Direction::kBackward, i, std::move(gradients), run, worker);
+}
+
+// Micro-batches come in ascending order, so the last one completes the gradients of the stage.
+Tensors Pipeline::Impl::backward(int i, int j, const Tensors& gradients, const Run& run) {
+  const bool completes = !hooks_.empty() && static_cast<std::size_t>(i) + 1 == run.chunks.size();
+  if (!completes) return stage(j).backward(i, gradients);
+  GradientHooks& hooks = *hooks_[static_cast<std::size_t>(j)];
+  hooks.arm();
+  Tensors of_inputs = stage(j).backward(i, gradients);
+  hooks.finish();
+  return of_inputs;
+}
+
+// Tensors for other workers are on their way by now.
+void Pipeline::Impl::exchange_gradients(const Run& run, int worker) {
+  WorkerTimes& times = times_[static_cast<std::size_t>(worker)];
+  const Span span(times.all_reduce, config_.tracer, worker, "all_reduce", run.id.step);
+  times.all_reduce_bytes = config_.exchange->finish();
 }
 
 StepResult Pipeline::Impl::collect(const Run& run) {
@@ -317,6 +359,7 @@ StepResult Pipeline::Impl::collect(const Run& run) {
     result.workers[earlier].decode += result.backward[j].decode_seconds;
   }
   for (const Stage& stage : stages_) result.peak_live.push_back(stage.peak_live());
+  if (!run.training) result.targets = run.batch.targets;
   if (!run.training && !run.predictions.empty() && run.predictions[0].defined()) result.predictions = torch::cat(run.predictions);
   return result;
 }

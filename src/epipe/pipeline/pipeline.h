@@ -12,6 +12,7 @@
 #include "epipe/boundary/traffic.h"
 #include "epipe/codec/codec.h"
 #include "epipe/layer/batch.h"
+#include "epipe/pipeline/gradient_exchange.h"
 #include "epipe/pipeline/stage.h"
 #include "epipe/schedule/generate.h"
 #include "epipe/transport/link.h"
@@ -48,6 +49,7 @@ struct PipelineConfig {
   layer::Precision precision = layer::Precision::kFp32;  // of products and convolutions; tensors cross a cut in the type they have
   bool loss_scaling = false;                             // a step may find NaN or Inf: it says so in its result, and does not fail
   Elsewhere elsewhere{};                                 // the workers of other processes; default: all are here
+  GradientExchange* exchange = nullptr;                  // of the only worker that is here, with its replicas; outlives the pipeline
   Tracer* tracer = nullptr;                              // outlives the pipeline; null: no timeline
   std::uint64_t seed = 0;
 };
@@ -59,6 +61,7 @@ struct StepId {
   int chunks = 0;              // micro-batches, where not those of the configuration: the last batch of an epoch may be small
   bool measure_error = false;  // compare what is encoded with what will be decoded, for the metrics; costs a decode per tensor
   double loss_scale = 1;       // a power of two: gradients are those of the loss times this
+  std::int64_t samples = 0;    // over which the loss is the mean, where the batch is a part of a larger one; 0: its own
 };
 
 // What a loss makes of the last layer's outputs for one micro-batch.
@@ -70,21 +73,25 @@ struct LossResult {
 using Loss = std::function<LossResult(const Tensors& outputs, const torch::Tensor& targets)>;
 
 struct WorkerTimes {
+  double data = 0;  // for the batch, where a worker loads it
   double forward = 0;
   double backward = 0;
   double wait = 0;    // for tensors of other workers
   double encode = 0;  // by the threads beside the worker, while it computes
   double decode = 0;
-  double all_reduce = 0;                // gradients of replicas, beyond what overlaps with backward
+  double all_reduce = 0;                // waiting for the gradients of replicas, beyond what overlaps with backward
+  std::uint64_t all_reduce_bytes = 0;   // sent for that
   std::uint64_t peak_memory_bytes = 0;  // of its process
 
   WorkerTimes& operator+=(const WorkerTimes& other) {
+    data += other.data;
     forward += other.forward;
     backward += other.backward;
     wait += other.wait;
     encode += other.encode;
     decode += other.decode;
     all_reduce += other.all_reduce;
+    all_reduce_bytes += other.all_reduce_bytes;
     peak_memory_bytes = std::max(peak_memory_bytes, other.peak_memory_bytes);
     return *this;
   }
@@ -92,7 +99,7 @@ struct WorkerTimes {
 
 // What is known in this process: of workers elsewhere, zeros.
 struct StepResult {
-  double loss = 0;  // the mean over the samples of the batch, for any chunking; where the last stage is
+  double loss = 0;  // the mean over the samples of this batch, for any chunking; where the last stage is
   double correct = 0;
   std::int64_t samples = 0;
   bool non_finite = false;                  // with loss scaling: a gradient here holds NaN or Inf
@@ -101,6 +108,7 @@ struct StepResult {
   std::vector<WorkerTimes> workers;
   std::vector<int> peak_live;   // by stage: micro-batches held at once
   torch::Tensor predictions{};  // evaluate() only; where the last stage is
+  torch::Tensor targets{};      // evaluate() only, of the same samples; where they are known
 };
 
 // Trains a list of layers cut into stages, one thread per worker, in schedule order. With the codec none it computes what one stage

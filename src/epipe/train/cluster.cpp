@@ -2,9 +2,11 @@
 
 #include <fmt/format.h>
 
+#include <numeric>
 #include <stdexcept>
 
 #include "epipe/train/follower.h"
+#include "epipe/train/replica.h"
 #include "epipe/train/run.h"
 
 namespace epipe::train {
@@ -13,50 +15,119 @@ namespace {
 using transport::Group;
 
 constexpr std::uint32_t kCommands = 0;
-constexpr std::uint32_t kFirstWay = 1;  // + cut
+constexpr std::uint32_t kFirstWay = 1;           // + cut
+constexpr std::uint32_t kLeaders = 0x7000'0000;  // commands of rank 0 to the leaders of other replicas
 
 std::uint32_t channel_of(int cut) { return kFirstWay + static_cast<std::uint32_t>(cut); }
+
+int workers_of(const TrainConfig& config) { return schedule::Placement{config.place}.workers(); }
+
+transport::Patience patience_of(const TrainConfig& config) {
+  return std::chrono::milliseconds(static_cast<std::int64_t>(config.timeout * 1000));
+}
 
 // A cluster does not reconnect: one failed rank ends all, and the launcher starts them again.
 class Ranks final : public Reach {
  public:
-  explicit Ranks(Group& group) : group_(group) {}
+  explicit Ranks(const Cluster& cluster) : cluster_(cluster) {}
 
   std::vector<int> workers() const override {
-    std::vector<int> all;
-    for (int rank = 1; rank < group_.size(); ++rank) all.push_back(rank);
+    std::vector<int> all(static_cast<std::size_t>(cluster_.workers) - 1);
+    std::iota(all.begin(), all.end(), 1);
     return all;
   }
-  std::string name(int worker) const override { return fmt::format("rank {}", worker); }
+  std::vector<int> leaders() const override {
+    std::vector<int> all;
+    for (int r = 1; r < cluster_.replicas && cluster_.rank == 0; ++r) all.push_back(r * cluster_.workers);
+    return all;
+  }
+  std::string name(int worker) const override {
+    return fmt::format("rank {}", worker < cluster_.workers ? cluster_.rank + worker : worker);
+  }
   std::vector<std::string> addresses() const override { return {}; }
-  std::unique_ptr<transport::Link> command(int worker) override { return group_.link(worker, kCommands); }
-  std::unique_ptr<transport::Link> way(int cut, int peer, std::uint64_t) override { return group_.link(peer, channel_of(cut)); }
+  std::unique_ptr<transport::Link> command(int worker) override {
+    return worker < cluster_.workers ? cluster_.pipeline().link(worker, kCommands) : cluster_.world->link(worker, kLeaders);
+  }
+  std::unique_ptr<transport::Link> way(int cut, int peer, std::uint64_t) override {
+    return cluster_.pipeline().link(peer, channel_of(cut));
+  }
 
  private:
-  Group& group_;
+  const Cluster& cluster_;
 };
 
-}  // namespace
-
-std::unique_ptr<Reach> reach_ranks(Group& group) { return std::make_unique<Ranks>(group); }
-
-void follow_rank_zero(const TrainConfig& config, Group& group) {
+// One worker of a replica, led by its worker 0.
+void follow_leader(const TrainConfig& config, Cluster cluster) {
   nlohmann::json own = to_json(Run(config, nullptr, nullptr).plan());
   FollowerConfig follower;
   follower.admit = [&](const nlohmann::json& plan, int worker) {
     if (config.cuts.empty() && plan.contains("cuts")) own["cuts"] = plan["cuts"];  // rank 0 chose them
     const std::string different = differences(own, plan);
-    if (!different.empty()) throw std::invalid_argument("rank 0 has another configuration: " + different);
-    if (worker != group.rank()) throw std::invalid_argument(fmt::format("this is rank {}, not {}", group.rank(), worker));
+    if (!different.empty()) {
+      throw std::invalid_argument(fmt::format("rank {} has another configuration: {}", cluster.rank - cluster.worker, different));
+    }
+    if (worker != cluster.worker) throw std::invalid_argument(fmt::format("this is worker {}, not {}", cluster.worker, worker));
   };
-  follower.way = [&](const WayRequest& way) { return group.link(way.peer, channel_of(way.cut)); };
-  follower.checkpoints = fmt::format("{}/checkpoints/worker-{}", config.run_dir, group.rank());
-  if (!config.devices.empty()) follower.device = torch::Device(config.devices.at(static_cast<std::size_t>(group.rank())));
-  follower.patience = std::chrono::milliseconds(static_cast<std::int64_t>(config.timeout * 1000));
+  follower.way = [&](const WayRequest& way) { return cluster.pipeline().link(way.peer, channel_of(way.cut)); };
+  follower.checkpoints = fmt::format("{}/checkpoints/worker-{}", config.run_dir, cluster.rank);
+  if (!config.devices.empty()) follower.device = torch::Device(config.devices.at(static_cast<std::size_t>(cluster.worker)));
+  follower.patience = patience_of(config);
   follower.keep_checkpoints = true;
-  Follower here(follower);
-  const auto commands = group.link(0, kCommands);
+  follower.replicas = std::move(cluster.across);
+  follower.bucket_bytes = static_cast<std::size_t>(config.bucket) << 10U;
+  Follower here(std::move(follower));
+  const auto commands = cluster.pipeline().link(0, kCommands);
   follow(*commands, here, transport::kForever);
+}
+
+// Worker 0 of another replica than the first.
+void lead_replica(const TrainConfig& config, Cluster cluster) {
+  Ranks reach(cluster);
+  ReplicaLeader here(config, reach, std::move(cluster.across));
+  const auto commands = cluster.world->link(0, kLeaders);
+  follow(*commands, here, transport::kForever);
+}
+
+}  // namespace
+
+int ranks_of(const TrainConfig& config) { return config.replicas * workers_of(config); }
+
+void check_ranks(const TrainConfig& config, int ranks) {
+  const int needed = ranks_of(config);
+  if (ranks == needed) return;
+  const std::string have = ranks == 0 ? "this one was started alone" : fmt::format("there are {} (WORLD_SIZE)", ranks);
+  throw std::invalid_argument(
+      fmt::format("{} replicas (--replicas) of {} workers (--place) take {} processes, but {}; start them with "
+                  "epipe launch -n {} -- train --replicas {} ...",
+                  config.replicas, workers_of(config), needed, have, needed, config.replicas));
+}
+
+Cluster join_cluster(const TrainConfig& config, Group& world) {
+  Cluster cluster;
+  cluster.rank = world.rank();
+  cluster.workers = workers_of(config);
+  cluster.replicas = config.replicas;
+  cluster.replica = cluster.rank / cluster.workers;
+  cluster.worker = cluster.rank % cluster.workers;
+  cluster.world = &world;
+  const std::string numbers = fmt::format("{} replicas of {} workers", cluster.replicas, cluster.workers);
+  if (cluster.rank == 0) world.board().put("numbers", numbers);
+  const std::string theirs = world.board().get("numbers", patience_of(config));
+  if (theirs != numbers) throw std::invalid_argument(fmt::format("rank 0 has {}, rank {} has {}", theirs, cluster.rank, numbers));
+  if (cluster.replicas == 1) return cluster;
+  std::vector<int> own;
+  std::vector<int> across;
+  for (int w = 0; w < cluster.workers; ++w) own.push_back(cluster.replica * cluster.workers + w);
+  for (int r = 0; r < cluster.replicas; ++r) across.push_back(r * cluster.workers + cluster.worker);
+  if (cluster.workers > 1) cluster.own = world.subgroup(own, fmt::format("replica {}", cluster.replica));
+  cluster.across = world.subgroup(across, fmt::format("worker {}", cluster.worker));
+  return cluster;
+}
+
+std::unique_ptr<Reach> reach_ranks(const Cluster& cluster) { return std::make_unique<Ranks>(cluster); }
+
+void follow_rank_zero(const TrainConfig& config, Cluster cluster) {
+  cluster.worker > 0 ? follow_leader(config, std::move(cluster)) : lead_replica(config, std::move(cluster));
 }
 
 }  // namespace epipe::train

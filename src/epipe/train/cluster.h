@@ -1,7 +1,7 @@
 #pragma once
 
-#include <atomic>
 #include <memory>
+#include <string>
 
 #include "epipe/train/config.h"
 #include "epipe/train/peers.h"
@@ -9,10 +9,34 @@
 
 namespace epipe::train {
 
-// Workers 1, 2, ... in the processes of the same rank.
-std::unique_ptr<Reach> reach_ranks(transport::Group& group);
+// The place of this process among R replicas of W workers: rank = replica * W + worker.
+//
+//   rank      0   1   2   3        W = 2, R = 2: ranks 0 and 2 lead their replicas, rank 0 leads the run
+//   replica   0   0   1   1        ways and commands within a replica, gradients between ranks 0 and 2, and between 1 and 3
+//   worker    0   1   0   1
+struct Cluster {
+  int rank = 0;
+  int replica = 0;
+  int worker = 0;
+  int workers = 1;  // of a replica
+  int replicas = 1;
+  transport::Group* world = nullptr;           // outlives the cluster
+  std::unique_ptr<transport::Group> own{};     // the workers of this replica; null: all of the world, or this one alone
+  std::unique_ptr<transport::Group> across{};  // this worker in all replicas; null: there is one
+  transport::Group& pipeline() const { return own ? *own : *world; }
+};
 
-// The life of a rank but 0: obeys rank 0 until the run has ended. Its configuration must be rank 0's. Throws what ends it.
-void follow_rank_zero(const TrainConfig& config, transport::Group& group);
+// The ranks that a configuration takes, and an error that says how to start them where it has another number; std::invalid_argument.
+int ranks_of(const TrainConfig& config);
+void check_ranks(const TrainConfig& config, int ranks);
+
+// Takes the place of this rank, together with all others. Throws std::invalid_argument when rank 0 has other numbers.
+Cluster join_cluster(const TrainConfig& config, transport::Group& world);
+
+// For rank 0: the other workers of its replica, and the leaders of the others.
+std::unique_ptr<Reach> reach_ranks(const Cluster& cluster);
+
+// The life of a rank but 0: obeys until the run has ended. Its configuration must be rank 0's. Throws what ends it.
+void follow_rank_zero(const TrainConfig& config, Cluster cluster);
 
 }  // namespace epipe::train

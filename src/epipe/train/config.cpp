@@ -70,6 +70,8 @@ std::string to_toml(const TrainConfig& c) {
   add("seed", c.seed);
   add("no-shuffle", !c.shuffle);
   add("max-steps", c.max_steps);
+  add("replicas", c.replicas);
+  add("bucket", c.bucket);
   add_list("connect", c.connect);
   add("timeout", c.timeout);
   add("reconnect", c.reconnect);

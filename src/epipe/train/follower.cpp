@@ -17,33 +17,18 @@ using nlohmann::json;
 
 Message failed(const std::string& error, bool again) { return {"failed", {{"error", error}, {"again", again}}}; }
 
-template <typename T>
-T field(const Message& command, const char* name) {
-  try {
-    return command.fields.at(name).get<T>();
-  } catch (const json::exception&) {
-    throw std::invalid_argument(fmt::format("the command {} has no proper {}", command.kind, name));
-  }
-}
-
 }  // namespace
 
 Follower::Follower(FollowerConfig config) : config_(std::move(config)), checkpoints_(config_.checkpoints) {}
 Follower::~Follower() = default;
 
-Message Follower::obey(const Message& command) {
+Message answer_of(const std::function<Message()>& work) {
   try {
-    if (command.kind == "plan") return plan(command);
-    if (command.kind == "load") return load(command);
-    if (command.kind == "restore") return restore(command);
-    if (command.kind == "connect") return connect(command);
-    if (command.kind == "step") return step(command);
-    if (command.kind == "commit") return commit(command);
-    if (command.kind == "save") return save();
-    if (command.kind == "weights") return weights();
-    if (command.kind == "end") return end();
-    if (command.kind == "leave") return leave();
-    return failed(fmt::format("unknown command {}", model::in_quotes(command.kind)), false);
+    return work();
+  } catch (const ReplicaLost& error) {
+    Message answer = failed(error.what(), true);
+    answer.fields["replica"] = true;  // lost, not a process of this one
+    return answer;
   } catch (const transport::Lost& error) {
     return failed(error.what(), true);
   } catch (const transport::TimedOut& error) {
@@ -55,27 +40,45 @@ Message Follower::obey(const Message& command) {
   }
 }
 
+Message Follower::obey(const Message& command) {
+  return answer_of([&] { return obeyed(command); });
+}
+
+Message Follower::obeyed(const Message& command) {
+  if (command.kind == "plan") return plan(command);
+  if (command.kind == "load") return load(command);
+  if (command.kind == "restore") return restore(command);
+  if (command.kind == "connect") return connect(command);
+  if (command.kind == "step") return step(command);
+  if (command.kind == "commit") return commit(command);
+  if (command.kind == "save") return save();
+  if (command.kind == "weights") return weights();
+  if (command.kind == "end") return end();
+  if (command.kind == "leave") return leave();
+  throw std::invalid_argument(fmt::format("unknown command {}", model::in_quotes(command.kind)));
+}
+
 Share& Follower::share() {
   if (!share_) throw std::logic_error("no plan was given yet");
   return *share_;
 }
 
 Message Follower::plan(const Message& command) {
-  const json theirs = field<json>(command, "plan");
+  const json theirs = field_of<json>(command, "plan");
   if (share_) {
     const std::string different = differences(plan_, theirs);
     if (!different.empty()) throw std::invalid_argument("this session has another plan: " + different);
     share_->disconnect();
   } else {
     Plan plan = plan_from_json(theirs);
-    worker_ = field<int>(command, "worker");
+    worker_ = field_of<int>(command, "worker");
     const int count = schedule::Placement{plan.place}.workers();
     if (worker_ < 0 || worker_ >= count) throw std::invalid_argument(fmt::format("there is no worker {} in the plan", worker_));
     if (config_.admit) config_.admit(theirs, worker_);
     const std::vector<torch::Device> devices(static_cast<std::size_t>(count), config_.device);
     model::Model model = model::build_model(plan.model, plan.data);  // the client sends the weights
     insert_learned_codecs(model, plan);
-    share_ = std::make_unique<Share>(plan, model, Here{{worker_}, devices, nullptr});
+    share_ = std::make_unique<Share>(plan, model, Here{{worker_}, devices, nullptr, std::move(config_.replicas), config_.bucket_bytes});
     plan_ = theirs;
     fresh_ = true;
   }
@@ -92,15 +95,15 @@ Message Follower::load(const Message& command) {
 }
 
 Message Follower::restore(const Message& command) {
-  share().restore(checkpoints_.load(field<std::uint64_t>(command, "step")));
+  share().restore(checkpoints_.load(field_of<std::uint64_t>(command, "step")));
   fresh_ = false;
   return {"restored"};
 }
 
 Message Follower::connect(const Message& command) {
   if (fresh_) throw std::logic_error("no weights were given yet");
-  const auto attempt = field<std::uint64_t>(command, "attempt");
-  const auto addresses = field<std::vector<std::string>>(command, "addresses");
+  const auto attempt = field_of<std::uint64_t>(command, "attempt");
+  const auto addresses = field_of<std::vector<std::string>>(command, "addresses");
   const auto way = [&](int cut, int peer) {
     const auto index = static_cast<std::size_t>(peer) - 1;  // worker 0 is the client, which has no address
     return config_.way({cut, worker_, peer, peer > 0 && index < addresses.size() ? addresses[index] : "", attempt});
@@ -120,8 +123,7 @@ Message Follower::step(const Message& command) {
 }
 
 Message Follower::commit(const Message& command) {
-  share().commit(field<std::uint64_t>(command, "step"),
-                 {field<double>(command, "lr"), field<double>(command, "scale"), field<bool>(command, "skip")});
+  share().commit(field_of<std::uint64_t>(command, "step"), update_of(command));
   return {"committed", {{"drain", config_.drain != nullptr && *config_.drain}}};
 }
 
@@ -149,7 +151,7 @@ void Follower::disconnect() {
   if (share_) share_->disconnect();
 }
 
-void follow(transport::Link& client, Follower& follower, transport::Patience idle) {
+void follow(transport::Link& client, Led& follower, transport::Patience idle) {
   while (!follower.ended()) {
     const auto command = read_message(client.recv(idle));
     client.send(to_bytes(command ? follower.obey(command.value()) : failed(command.error().text(), false)));

@@ -3,6 +3,7 @@
 #include <atomic>
 #include <functional>
 #include <memory>
+#include <stdexcept>
 #include <string>
 
 #include "epipe/train/message.h"
@@ -31,7 +32,34 @@ struct FollowerConfig {
   torch::Device device = torch::kCPU;                      // of its workers
   transport::Patience patience = std::chrono::minutes(2);  // with other processes within a step
   const std::atomic<bool>* drain = nullptr;                // when true, answers ask the client to save and leave
+  std::unique_ptr<transport::Group> replicas{};            // its worker in all replicas; null: there is one
+  std::size_t bucket_bytes = std::size_t{4} << 20;         // of gradients that replicas sum at once
 };
+
+// A process that another one leads.
+class Led {
+ public:
+  virtual ~Led() = default;
+  virtual Message obey(const Message& command) = 0;
+  virtual bool ended() const = 0;
+};
+
+// The answer to a command: what `work` returns, or failed with what it throws.
+Message answer_of(const std::function<Message()>& work);
+// A field of a command. Throws std::invalid_argument.
+template <typename T>
+T field_of(const Message& command, const char* name) {
+  try {
+    return command.fields.at(name).get<T>();
+  } catch (const nlohmann::json::exception&) {
+    throw std::invalid_argument("the command " + command.kind + " has no proper " + name);
+  }
+}
+
+// The decision that a command commit carries.
+inline Update update_of(const Message& command) {
+  return {field_of<double>(command, "lr"), field_of<double>(command, "scale"), field_of<bool>(command, "skip")};
+}
 
 // Obeys the client of a run: holds the share of some workers and does what the client's commands say.
 //
@@ -47,17 +75,18 @@ struct FollowerConfig {
 //   leave                       -> left                                         the client will come back some day
 //
 // A command that cannot be obeyed is answered by failed {error, again}: `again` says that connecting again may help.
-class Follower {
+class Follower final : public Led {
  public:
   explicit Follower(FollowerConfig config);
-  ~Follower();
+  ~Follower() override;
 
-  Message obey(const Message& command);
-  bool ended() const { return ended_; }
+  Message obey(const Message& command) override;
+  bool ended() const override { return ended_; }
   // What does not survive a lost client: the ways to other processes.
   void disconnect();
 
  private:
+  Message obeyed(const Message& command);
   Message plan(const Message& command);
   Message load(const Message& command);
   Message restore(const Message& command);
@@ -80,6 +109,6 @@ class Follower {
 };
 
 // Obeys what arrives until the run has ended. Throws Lost when the client is, TimedOut after `idle` without a command, Closed.
-void follow(transport::Link& client, Follower& follower, transport::Patience idle);
+void follow(transport::Link& client, Led& follower, transport::Patience idle);
 
 }  // namespace epipe::train

@@ -16,6 +16,8 @@ struct StepHead {
 };
 
 Message step_message(const StepHead& head, bool with_targets);
+// To the leader of another replica, which has its own part of the batch.
+Message leader_step_message(const StepHead& head);
 // Trusts nothing. Throws std::invalid_argument.
 StepHead step_head(const Message& message);
 

@@ -7,6 +7,8 @@
 #include <nlohmann/json.hpp>
 #include <stdexcept>
 
+#include "epipe/train/reducer.h"
+
 namespace epipe::train {
 namespace {
 
@@ -52,18 +54,21 @@ json cuts_json(const pipeline::StepResult& result, const std::vector<CutNames>& 
   return all;
 }
 
-json workers_json(const pipeline::StepResult& result, double data_seconds, double optimizer_seconds) {
+json workers_json(const pipeline::StepResult& result, double optimizer_seconds, int replicas) {
   json all = json::array();
+  const std::size_t of_replica = result.workers.size() / static_cast<std::size_t>(replicas);
   for (std::size_t w = 0; w < result.workers.size(); ++w) {
     const auto& times = result.workers[w];
     all.push_back({{"worker", w},
-                   {"data", w == 0 ? data_seconds : 0},
+                   {"replica", w / of_replica},
+                   {"data", times.data},
                    {"forward", times.forward},
                    {"backward", times.backward},
                    {"optimizer", optimizer_seconds},
                    {"encode", times.encode},
                    {"decode", times.decode},
                    {"all_reduce", times.all_reduce},
+                   {"all_reduce_bytes", times.all_reduce_bytes},
                    {"wait", times.wait},
                    {"peak_memory_bytes", times.peak_memory_bytes}});
   }
@@ -81,7 +86,9 @@ std::string trace_json(const Tracer& tracer, int workers) {
   std::map<int, std::string> tracks;
   for (int w = 0; w < workers; ++w) tracks[w] = fmt::format("worker {}", w);
   for (const Tracer::Event& e : tracer.events()) {
-    if (e.track >= 100) {
+    if (e.track == kReducerTrack) {
+      tracks[e.track] = "worker 0 all-reduce";
+    } else if (e.track >= 100) {
       const int way = e.track - 100;
       tracks[e.track] = fmt::format("cut {} {} {}", way / 4, way % 4 < 2 ? "forward" : "backward", way % 2 == 0 ? "sender" : "receiver");
     }

@@ -17,8 +17,8 @@ struct CutNames {
 
 // "cuts": one object per cut and direction that a link carries.
 nlohmann::json cuts_json(const pipeline::StepResult& result, const std::vector<CutNames>& codecs, bool error_measured);
-// "workers": seconds by kind of work. `data` and `optimizer` are the client's, `optimizer` is the same for all.
-nlohmann::json workers_json(const pipeline::StepResult& result, double data_seconds, double optimizer_seconds);
+// "workers": seconds by kind of work, of replica 0's workers, then replica 1's, ... `optimizer` is the client's, the same for all.
+nlohmann::json workers_json(const pipeline::StepResult& result, double optimizer_seconds, int replicas);
 
 // The most memory this process has held, in bytes.
 std::uint64_t peak_memory_bytes();

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include "epipe/train/reducer.h"
+
 namespace epipe::train {
 
 void Peer::ask(const Message& command) {
@@ -28,6 +30,7 @@ Message Peer::answer(const std::string& kind, transport::Patience patience) {
     throw PeerFailed(fmt::format("{}: expected the answer {}, got {}", name_, kind, model::in_quotes(message.value().kind)));
   }
   const std::string error = message.value().fields.value("error", "no reason");
+  if (message.value().fields.value("replica", false)) throw ReplicaLost(fmt::format("{}: {}", name_, error));
   if (message.value().fields.value("again", false)) throw transport::Lost(fmt::format("{}: {}", name_, error));
   throw PeerFailed(fmt::format("{}: {}", name_, error));
 }

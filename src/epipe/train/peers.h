@@ -9,15 +9,17 @@
 
 namespace epipe::train {
 
-// How the client of a run gets to its other processes, one per worker but its own.
+// How the client of a run gets to its other processes, one per worker but its own, and to those that lead the other replicas.
 class Reach {
  public:
   virtual ~Reach() = default;
   virtual std::vector<int> workers() const = 0;
+  // The leaders of the other replicas, as numbers above those of all workers, in the replicas' order.
+  virtual std::vector<int> leaders() const = 0;
   virtual std::string name(int worker) const = 0;  // "worker 1 at host:port"
   // Where other workers find worker 1, 2, ...; none where they know.
   virtual std::vector<std::string> addresses() const = 0;
-  // A link for commands to a worker's process. Throws Lost.
+  // A link for commands to the process of a worker or leader. Throws Lost.
   virtual std::unique_ptr<transport::Link> command(int worker) = 0;
   // The client's end of the way at `cut` to worker `peer`; `attempt` counts the connections of the run. Throws Lost.
   virtual std::unique_ptr<transport::Link> way(int cut, int peer, std::uint64_t attempt) = 0;
@@ -32,10 +34,12 @@ class PeerFailed : public std::runtime_error {
 // One other process of the run, as its client sees it.
 class Peer {
  public:
-  Peer(int worker, std::string name, std::unique_ptr<transport::Link> link, transport::Patience patience)
-      : worker_(worker), name_(std::move(name)), link_(std::move(link)), patience_(patience) {}
+  enum class Role : std::uint8_t { kWorker, kLeader };  // of another replica
+  Peer(int worker, Role role, std::string name, std::unique_ptr<transport::Link> link, transport::Patience patience)
+      : worker_(worker), role_(role), name_(std::move(name)), link_(std::move(link)), patience_(patience) {}
 
   int worker() const { return worker_; }
+  bool leads() const { return role_ == Role::kLeader; }
   const std::string& name() const { return name_; }
   void ask(const Message& command);
   // The answer, which must be of this kind. Throws Lost or TimedOut, also when the peer says that connecting again may help, and
@@ -46,6 +50,7 @@ class Peer {
 
  private:
   int worker_;
+  Role role_;
   std::string name_;
   std::unique_ptr<transport::Link> link_;
   transport::Patience patience_;

@@ -68,7 +68,9 @@ std::map<std::string, std::string> client_settings(const TrainConfig& c) {
           {"image_size", fmt::to_string(c.image_size)},
           {"augment", c.augment},
           {"max_length", fmt::to_string(c.max_length)},
-          {"bpe", c.bpe}};
+          {"bpe", c.bpe},
+          {"replicas", fmt::to_string(c.replicas)},
+          {"bucket", fmt::to_string(c.bucket)}};
 }
 
 Plan make_plan(const TrainConfig& config, const model::Model& model, const data::Dataset& data) {
@@ -101,11 +103,12 @@ std::vector<std::string> parameter_order(const model::Model& model) {
 
 }  // namespace
 
-Run::Run(const TrainConfig& config, Tracer* tracer, Reach* reach)
-    : config_(config), data_(open_data(config)), model_(model::make_model(config.model, data_.train->spec(), config.seed)) {
-  if (config_.batch < config_.chunks) {
-    throw std::invalid_argument(fmt::format("a batch of {} cannot be split into {} chunks", config_.batch, config_.chunks));
-  }
+Run::Run(const TrainConfig& config, Tracer* tracer, Reach* reach, std::unique_ptr<transport::Group> replicas)
+    : config_(config),
+      replica_(replicas ? replicas->rank() : 0),
+      data_(open_data(config)),
+      model_(model::make_model(config.model, data_.train->spec(), config.seed)) {
+  check_batch();
   plan_ = make_plan(config_, model_, *data_.train);
   for (const auto& codec : plan_.codecs) codec_names_.push_back({codec.forward, codec.backward});
   for (const std::size_t cut : plan_.cuts) cut_names_.push_back(cut < model_.layers.size() ? model_.layers[cut]->name() : "");
@@ -116,9 +119,12 @@ Run::Run(const TrainConfig& config, Tracer* tracer, Reach* reach)
   if (reach != nullptr) here.workers = {0};
   for (const std::string& device : config_.devices) here.devices.emplace_back(device);
   here.tracer = tracer;
-  share_ = std::make_unique<Share>(plan_, model_, here);
+  here.replicas = std::move(replicas);
+  here.bucket_bytes = static_cast<std::size_t>(config_.bucket) << 10U;
+  share_ = std::make_unique<Share>(plan_, model_, std::move(here));
   TeamConfig team;
   team.checkpoints = config_.run_dir + "/checkpoints";
+  if (replica_ > 0) team.checkpoints += fmt::format("/worker-{}", replica_ * workers());
   if (reach != nullptr) team.patience = std::chrono::milliseconds(static_cast<std::int64_t>(config_.timeout * 1000));
   team.resume = config_.resume;
   team.parameter_order = parameter_order(model_);
@@ -130,6 +136,49 @@ Run::Run(const TrainConfig& config, Tracer* tracer, Reach* reach)
   lr_.power = config_.lr_power;
   lr_.warmup_steps = config_.warmup;
   lr_.total_steps = static_cast<std::int64_t>(all_steps());
+}
+
+void Run::check_batch() const {
+  if (config_.batch < config_.chunks) {
+    throw std::invalid_argument(fmt::format("a batch of {} cannot be split into {} chunks", config_.batch, config_.chunks));
+  }
+  const std::int64_t least = config_.batch / config_.replicas;
+  if (least >= config_.chunks) return;
+  throw std::invalid_argument(
+      fmt::format("a batch of {} leaves one of {} replicas {} samples, which cannot be split into {} chunks; use a "
+                  "batch of at least {}, or fewer chunks or replicas",
+                  config_.batch, config_.replicas, least, config_.chunks, config_.chunks * config_.replicas));
+}
+
+std::uint64_t Run::end_step() const {
+  return config_.max_steps > 0 ? std::min(all_steps(), static_cast<std::uint64_t>(config_.max_steps)) : all_steps();
+}
+
+data::LoaderConfig Run::loader_config() const {
+  return {config_.batch, config_.shuffle, config_.seed, 0, 0, config_.load_threads, replica_, config_.replicas};
+}
+
+std::unique_ptr<data::Loader> Run::training_batches(std::uint64_t first_step) const {
+  data::LoaderConfig loader = loader_config();
+  loader.first_step = first_step;
+  loader.end_step = std::max(first_step, end_step());
+  return std::make_unique<data::Loader>(*data_.train, loader);
+}
+
+std::unique_ptr<data::Loader> Run::validation_batches() const {
+  data::LoaderConfig loader = loader_config();
+  loader.shuffle = false;
+  loader.end_step = validation_steps();
+  return std::make_unique<data::Loader>(*data_.validation, loader);
+}
+
+void Run::begin_with(const NamedTensors& weights) {
+  std::vector<int> all(static_cast<std::size_t>(workers()));
+  std::iota(all.begin(), all.end(), 0);
+  if (const auto loaded = model::load_into(weights, weights_of(model_, plan_, all)); !loaded) {
+    throw std::invalid_argument(loaded.error().message);
+  }
+  team_->start_over();
 }
 
 // The first time it is the model itself; when a run starts over, training has changed its layers.
@@ -155,27 +204,29 @@ void Run::load_weights(const model::Model& model) {
 int Run::chunks_for(const layer::Batch& batch) const { return static_cast<int>(std::min<std::int64_t>(config_.chunks, batch.size())); }
 
 StepResult Run::forward_backward(const data::LoadedBatch& loaded, bool measure_error) {
-  return team_->forward_backward(loaded.batch, {loaded.epoch, loaded.step, chunks_for(loaded.batch), measure_error});
+  return team_->forward_backward(loaded.batch, {loaded.epoch, loaded.step, chunks_for(loaded.batch), measure_error, loaded.samples});
+}
+
+StepResult Run::evaluate(const data::LoadedBatch& loaded, std::uint64_t epoch, std::uint64_t step) {
+  return team_->evaluate(loaded.batch, {epoch, step, chunks_for(loaded.batch)});
 }
 
 EpochResult Run::validate(std::uint64_t epoch, std::uint64_t step) {
   double loss = 0;
   double correct = 0;
-  const std::int64_t size = data_.validation->size();
-  const std::uint64_t batches = data::Loader::steps_per_epoch(size, config_.batch);
-  data::Loader loader(*data_.validation, {config_.batch, /*shuffle=*/false, config_.seed, 0, batches, config_.load_threads});
+  const auto size = static_cast<double>(data_.validation->size());
+  const auto loader = validation_batches();
   TaskScore score(data_.validation->spec());
-  for (std::uint64_t b = 0; b < batches; ++b) {
-    const layer::Batch batch = loader.next().batch;
-    const StepResult part = team_->evaluate(batch, {epoch, step, chunks_for(batch)});
+  for (std::uint64_t b = 0; b < validation_steps(); ++b) {
+    const StepResult part = evaluate(loader->next(), epoch, step);
     loss += part.loss * static_cast<double>(part.samples);
     correct += part.correct;
-    score.add(part.predictions, batch.targets);
+    score.add(part.predictions, part.targets);
   }
   EpochResult result;
   result.epoch = epoch;
-  result.val_loss = loss / static_cast<double>(size);
-  result.val_accuracy = correct / static_cast<double>(size);
+  result.val_loss = loss / size;
+  result.val_accuracy = correct / size;
   result.val_metrics = score.metrics();
   return result;
 }

@@ -19,20 +19,28 @@ namespace epipe::train {
 // The pieces of a run, put together: data, model, and the processes that train it. Throws std::invalid_argument where they do not fit.
 class Run {
  public:
-  // Tracer and reach outlive the run. No tracer: no timeline; no reach: all workers are in this process.
-  Run(const TrainConfig& config, Tracer* tracer, Reach* reach);
+  // Tracer and reach outlive the run. No tracer: no timeline; no reach: all workers are in this process. `replicas`: this worker in all
+  // replicas; null: there is one.
+  Run(const TrainConfig& config, Tracer* tracer, Reach* reach, std::unique_ptr<transport::Group> replicas = nullptr);
 
   std::uint64_t steps_per_epoch() const { return data::Loader::steps_per_epoch(data_.train->size(), config_.batch); }
   std::uint64_t all_steps() const { return steps_per_epoch() * static_cast<std::uint64_t>(config_.epochs); }
+  // The step after the last.
+  std::uint64_t end_step() const;
   double lr(std::uint64_t step) const { return lr_.at(static_cast<std::int64_t>(step)); }
 
   // Connects all processes, at the start and after a loss; returns the steps that are done.
   std::uint64_t connect() { return team_->connect(); }
+  // This replica's parts of the batches from `first_step` on.
+  std::unique_ptr<data::Loader> training_batches(std::uint64_t first_step) const;
+  std::unique_ptr<data::Loader> validation_batches() const;
+  std::uint64_t validation_steps() const { return data::Loader::steps_per_epoch(data_.validation->size(), config_.batch); }
   // One batch: gradients, then the optimizer step of all workers together, with the gradient clipped over all stages.
   pipeline::StepResult forward_backward(const data::LoadedBatch& loaded, bool measure_error);
   void update(std::uint64_t step) { team_->commit(step, lr(step)); }
   // What the loss of the next step is multiplied by; nothing without loss scaling.
   std::optional<double> loss_scale() const { return plan_.loss_scaling ? std::optional(share_->loss_scale()) : std::nullopt; }
+  pipeline::StepResult evaluate(const data::LoadedBatch& loaded, std::uint64_t epoch, std::uint64_t step);
   // Every sample of the validation set once.
   EpochResult validate(std::uint64_t epoch, std::uint64_t step);
 
@@ -43,13 +51,16 @@ class Run {
     weights_file_ = path;
     new_parts_ = new_parts;
   }
+  // Where another process is the client: the run begins with these weights, of all workers. Throws std::invalid_argument.
+  void begin_with(const NamedTensors& weights);
+  Team& team() { return *team_; }
+  Share& share() { return *share_; }
   void save() { team_->save(); }
   void end() { team_->end(); }
   void leave() { team_->leave(); }
   bool draining() const { return team_->draining(); }
 
   const Plan& plan() const { return shared_plan_; }
-  const data::Dataset& training_data() const { return *data_.train; }
   // What its user should know of the model and its weights, once.
   std::vector<std::string> take_notes() { return std::exchange(notes_, {}); }
   const std::vector<CutNames>& codec_names() const { return codec_names_; }
@@ -57,11 +68,14 @@ class Run {
   int workers() const { return schedule::Placement{plan_.place}.workers(); }
 
  private:
+  void check_batch() const;
+  data::LoaderConfig loader_config() const;
   int chunks_for(const layer::Batch& batch) const;
   model::Model initial_model();
   void load_weights(const model::Model& model);
 
   TrainConfig config_;
+  int replica_ = 0;
   data::Splits data_;
   model::Model model_;  // as the run starts from it; the layers that are here are trained
   Plan shared_plan_;    // what all processes are told

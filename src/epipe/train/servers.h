@@ -28,6 +28,7 @@ class Servers final : public Reach {
   Servers(std::vector<std::string> addresses, transport::DialConfig common, SessionKey key);
 
   std::vector<int> workers() const override;
+  std::vector<int> leaders() const override { return {}; }
   std::string name(int worker) const override;
   std::vector<std::string> addresses() const override { return addresses_; }
   std::unique_ptr<transport::Link> command(int worker) override;

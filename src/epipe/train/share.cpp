@@ -9,12 +9,14 @@
 #include "epipe/pipeline/checked.h"
 #include "epipe/train/loss.h"
 #include "epipe/train/metrics.h"
+#include "epipe/train/step_json.h"
 
 namespace epipe::train {
 namespace {
 
 using pipeline::Pipeline;
 using pipeline::StepResult;
+using pipeline::WorkerTimes;
 
 std::vector<int> others(const Plan& plan, const std::vector<int>& here) {
   std::vector<int> elsewhere;
@@ -54,6 +56,11 @@ Share::Share(const Plan& plan, const model::Model& model, Here here)
     }
   }
   make_optimizers();
+  if (!here_.replicas) return;
+  std::vector<std::shared_ptr<layer::Layer>> own;
+  std::copy_if(model_.layers.begin(), model_.layers.end(), std::back_inserter(own), [](const auto& layer) { return layer != nullptr; });
+  reducer_ = std::make_unique<Reducer>(std::move(here_.replicas), std::move(own), here_.bucket_bytes, here_.tracer);
+  config_.exchange = reducer_.get();
 }
 
 Share::~Share() = default;
@@ -92,13 +99,37 @@ void Share::make_optimizers() {
 
 StepResult Share::forward_backward(const layer::Batch& batch, const pipeline::StepId& id) {
   forget_step();
-  StepResult result = pipeline_->train_step(batch, id);
+  StepResult result;
+  try {
+    result = train_step(batch, id);
+  } catch (...) {
+    leave_replicas();
+    throw;
+  }
   pending_ = id.step;
   pending_encoders_ = clone(pipeline_->encoder_state());
   for (std::size_t w = 0; w < result.workers.size(); ++w) {
     if (!config_.elsewhere.has(static_cast<int>(w))) result.workers[w].peak_memory_bytes = peak_memory_bytes();
   }
   return result;
+}
+
+StepResult Share::train_step(const layer::Batch& batch, const pipeline::StepId& id) {
+  if (batch.size() == 0 && reducer_) return sit_out(id.step);
+  return pipeline_->train_step(batch, id);
+}
+
+// A batch with fewer samples than there are replicas: this one takes part in the sums only.
+StepResult Share::sit_out(std::uint64_t step) {
+  StepResult result = no_result(plan_.cuts.size(), static_cast<std::size_t>(config_.placement.workers()));
+  WorkerTimes& times = result.workers[static_cast<std::size_t>(workers().at(0))];
+  const Span span(times.all_reduce, here_.tracer, workers().at(0), "all_reduce", step);
+  times.all_reduce_bytes = reducer_->contribute_nothing(step);
+  return result;
+}
+
+void Share::leave_replicas() {
+  if (reducer_) reducer_->leave();
 }
 
 StepResult Share::evaluate(const layer::Batch& batch, const pipeline::StepId& id) { return pipeline_->evaluate(batch, id); }

@@ -10,14 +10,17 @@
 #include "epipe/train/checkpoint.h"
 #include "epipe/train/loss_scaler.h"
 #include "epipe/train/plan.h"
+#include "epipe/train/reducer.h"
 
 namespace epipe::train {
 
 // The workers of one process and what they run on.
 struct Here {
-  std::vector<int> workers;            // empty: all of the plan
-  std::vector<torch::Device> devices;  // by worker of the plan; empty: the CPU
-  Tracer* tracer = nullptr;            // outlives the share; null: no timeline
+  std::vector<int> workers;                      // empty: all of the plan
+  std::vector<torch::Device> devices;            // by worker of the plan; empty: the CPU
+  Tracer* tracer = nullptr;                      // outlives the share; null: no timeline
+  std::unique_ptr<transport::Group> replicas{};  // the only worker that is here, in all replicas; null: there is one
+  std::size_t bucket_bytes = std::size_t{4} << 20;
 };
 
 // Parameters and buffers by full name, of the layers that these workers have; they are the model's tensors. Layers that are null are
@@ -48,11 +51,13 @@ class Share {
   void disconnect();
   bool connected() const { return pipeline_ != nullptr; }
 
-  // Gradients of one batch, not yet applied.
+  // Gradients of one batch, of all replicas together, not yet applied. Only with replicas may the batch be empty.
   pipeline::StepResult forward_backward(const layer::Batch& batch, const pipeline::StepId& id);
   pipeline::StepResult evaluate(const layer::Batch& batch, const pipeline::StepId& id);
   // By full parameter name.
   std::map<std::string, double> squared_gradient_norms() const;
+  // After a failure: the other replicas must not wait for gradients that do not come. Training is over.
+  void leave_replicas();
   // Applies the gradients of `step`, or skips them: then weights, optimizer, BatchNorm statistics and encoders are as before the step.
   // Does nothing when it was done before; std::logic_error when the gradients are not there.
   void commit(std::uint64_t step, const Update& update);
@@ -75,11 +80,14 @@ class Share {
   void apply(const Update& update);
   void skip();
   void forget_step();
+  pipeline::StepResult train_step(const layer::Batch& batch, const pipeline::StepId& id);
+  pipeline::StepResult sit_out(std::uint64_t step);
 
   Plan plan_;
   model::Model model_;
   Here here_;
   pipeline::PipelineConfig config_;
+  std::unique_ptr<Reducer> reducer_;                    // null without replicas
   std::unique_ptr<pipeline::Pipeline> pipeline_;        // null while disconnected
   std::vector<std::unique_ptr<Optimizer>> optimizers_;  // by worker, null elsewhere
   codec::State encoders_;                               // as of the last commit

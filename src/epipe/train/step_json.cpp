@@ -29,7 +29,9 @@ Traffic traffic_from_json(const json& j) {
   return t;
 }
 
-json to_json(const WorkerTimes& t) { return {t.forward, t.backward, t.wait, t.encode, t.decode, t.all_reduce, t.peak_memory_bytes}; }
+json to_json(const WorkerTimes& t) {
+  return {t.forward, t.backward, t.wait, t.encode, t.decode, t.all_reduce, t.peak_memory_bytes, t.all_reduce_bytes, t.data};
+}
 
 WorkerTimes times_from_json(const json& j) {
   WorkerTimes t;
@@ -40,6 +42,8 @@ WorkerTimes times_from_json(const json& j) {
   t.decode = j.at(4);
   t.all_reduce = j.at(5);
   t.peak_memory_bytes = j.at(6);
+  t.all_reduce_bytes = j.at(7);
+  t.data = j.at(8);
   return t;
 }
 
@@ -51,6 +55,14 @@ json list_to_json(const std::vector<T>& values) {
   json list = json::array();
   for (const T& value : values) list.push_back(to_json(value));
   return list;
+}
+
+void merge_cuts(StepResult& into, const StepResult& other) {
+  for (std::size_t j = 0; j < into.forward.size(); ++j) {
+    into.forward[j] += other.forward[j];
+    into.backward[j] += other.backward[j];
+  }
+  for (std::size_t j = 0; j < into.peak_live.size(); ++j) into.peak_live[j] = std::max(into.peak_live[j], other.peak_live[j]);
 }
 
 }  // namespace
@@ -86,16 +98,36 @@ StepResult step_result_from_json(const json& j, std::size_t cuts, std::size_t wo
   return r;
 }
 
+StepResult no_result(std::size_t cuts, std::size_t workers) {
+  StepResult r;
+  r.forward.resize(cuts);
+  r.backward.resize(cuts);
+  r.workers.resize(workers);
+  r.peak_live.resize(cuts + 1);
+  return r;
+}
+
 void merge(StepResult& into, const StepResult& other) {
   into.loss += other.loss;
   into.correct += other.correct;
   into.non_finite = into.non_finite || other.non_finite;
-  for (std::size_t j = 0; j < into.forward.size(); ++j) {
-    into.forward[j] += other.forward[j];
-    into.backward[j] += other.backward[j];
-  }
+  merge_cuts(into, other);
   for (std::size_t w = 0; w < into.workers.size(); ++w) into.workers[w] += other.workers[w];
-  for (std::size_t j = 0; j < into.peak_live.size(); ++j) into.peak_live[j] = std::max(into.peak_live[j], other.peak_live[j]);
+}
+
+void add_replica(StepResult& into, const StepResult& replica) {
+  const auto samples = static_cast<double>(into.samples + replica.samples);
+  if (samples > 0) {
+    into.loss = (into.loss * static_cast<double>(into.samples) + replica.loss * static_cast<double>(replica.samples)) / samples;
+  }
+  into.samples += replica.samples;
+  into.non_finite = into.non_finite || replica.non_finite;
+  into.correct += replica.correct;
+  merge_cuts(into, replica);
+  into.workers.insert(into.workers.end(), replica.workers.begin(), replica.workers.end());
+  if (!replica.predictions.defined()) return;
+  into.predictions = torch::cat({into.predictions, replica.predictions});
+  into.targets = torch::cat({into.targets, replica.targets});
 }
 
 }  // namespace epipe::train

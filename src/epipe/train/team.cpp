@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <numeric>
 
 #include "epipe/base/queue.h"
 #include "epipe/train/step_json.h"
@@ -71,13 +72,16 @@ std::uint64_t Team::connect() {
   return share_.steps_done();
 }
 
+void Team::add_peer(int worker, Peer::Role role) {
+  peers_.push_back(std::make_unique<Peer>(worker, role, reach_->name(worker), reach_->command(worker), config_.patience));
+  peers_.back()->ask({"plan", {{"plan", config_.shared_plan}, {"worker", role == Peer::Role::kLeader ? 0 : worker}}});
+}
+
 std::vector<Team::Standing> Team::ask_standings() {
   std::vector<Standing> standings;
   if (reach_ == nullptr) return standings;
-  for (const int worker : reach_->workers()) {
-    peers_.push_back(std::make_unique<Peer>(worker, reach_->name(worker), reach_->command(worker), config_.patience));
-    peers_.back()->ask({"plan", {{"plan", config_.shared_plan}, {"worker", worker}}});
-  }
+  for (const int worker : reach_->workers()) add_peer(worker, Peer::Role::kWorker);
+  for (const int leader : reach_->leaders()) add_peer(leader, Peer::Role::kLeader);
   for_all_answers("planned", [&](Peer& peer, const Message& answer) {
     try {
       Standing standing;
@@ -110,6 +114,15 @@ void Team::finish_commit(const std::vector<Standing>& standings) {
   }
 }
 
+std::vector<std::uint64_t> Team::common_checkpoints() {
+  const auto standings = ask_standings();
+  auto steps = checkpoints_.steps();
+  for (const Standing& peer : standings) {
+    std::erase_if(steps, [&](std::uint64_t step) { return !contains(peer.checkpoints, step); });
+  }
+  return steps;
+}
+
 void Team::go_back(const std::vector<Standing>& standings) {
   auto own = checkpoints_.steps();
   if (!started_ && !config_.resume) own.clear();
@@ -122,7 +135,11 @@ void Team::go_back(const std::vector<Standing>& standings) {
 
 void Team::start_over() {
   const model::Model model = initial_();
-  for (const auto& peer : peers_) peer->ask({"load", nlohmann::json::object(), weights_of(model, plan_, {peer->worker()})});
+  std::vector<int> all(static_cast<std::size_t>(schedule::Placement{plan_.place}.workers()));
+  std::iota(all.begin(), all.end(), 0);
+  for (const auto& peer : peers_) {
+    peer->ask({"load", nlohmann::json::object(), weights_of(model, plan_, peer->leads() ? all : std::vector<int>{peer->worker()})});
+  }
   share_.start_over(weights_of(model, plan_, share_.workers()));
   for_all_answers("loaded", [](Peer&, const Message&) {});
 }
@@ -150,16 +167,14 @@ StepResult Team::evaluate(const layer::Batch& batch, const pipeline::StepId& id)
 
 StepResult Team::run(const StepHead& head) {
   const int last = plan_.place.back();
-  for (const auto& peer : peers_) peer->ask(step_message(head, peer->worker() == last));
+  for (const auto& peer : peers_) peer->ask(peer->leads() ? leader_step_message(head) : step_message(head, peer->worker() == last));
   StepResult result = run_own(head);
+  result.targets = head.batch.targets;
   norms_.clear();
   if (head.norms && !result.non_finite) norms_ = share_.squared_gradient_norms();
   for_all_answers("stepped", [&](Peer& peer, const Message& answer) {
     try {
-      const StepResult theirs = step_result_from_json(answer.fields.at("result"), plan_.cuts.size(), result.workers.size());
-      merge(result, theirs);
-      if (const auto found = answer.tensors.find("predictions"); found != answer.tensors.end()) result.predictions = found->second;
-      if (head.norms && !theirs.non_finite) norms_.merge(answer.fields.at("norms").get<std::map<std::string, double>>());
+      take_step(result, peer, answer, head.norms);
     } catch (const std::exception& error) {
       throw PeerFailed(fmt::format("{}: its answer stepped is damaged: {}", peer.name(), error.what()));
     }
@@ -168,24 +183,47 @@ StepResult Team::run(const StepHead& head) {
   return result;
 }
 
-// When a peer fails, what the client sees first is that tensors no longer come; the peer knows why.
+// Workers answer before leaders: the parts of this replica are together when those of others are appended.
+void Team::take_step(StepResult& result, Peer& peer, const Message& answer, bool norms) {
+  const auto workers = static_cast<std::size_t>(schedule::Placement{plan_.place}.workers());
+  StepResult theirs = step_result_from_json(answer.fields.at("result"), plan_.cuts.size(), workers);
+  if (const auto found = answer.tensors.find("predictions"); found != answer.tensors.end()) theirs.predictions = found->second;
+  if (const auto found = answer.tensors.find("targets"); found != answer.tensors.end()) theirs.targets = found->second;
+  if (peer.leads()) return add_replica(result, theirs);
+  merge(result, theirs);
+  if (theirs.predictions.defined()) result.predictions = theirs.predictions;
+  if (norms && !theirs.non_finite) norms_.merge(answer.fields.at("norms").get<std::map<std::string, double>>());
+}
+
+// When a peer fails, what the client sees first is that tensors or gradients no longer come; the peer knows why.
 StepResult Team::run_own(const StepHead& head) {
   try {
     return head.training ? share_.forward_backward(head.batch, head.id) : share_.evaluate(head.batch, head.id);
+  } catch (const ReplicaLost&) {
+    explain(std::current_exception(), /*leaders_know=*/true);
   } catch (const std::runtime_error&) {
-    const auto own = std::current_exception();
-    share_.disconnect();
-    for (const auto& peer : peers_) {
-      try {
-        peer->answer("stepped", kReasonPatience);
-      } catch (const PeerFailed&) {
-        throw;
-      } catch (const std::exception&) {
-        // Lost as well, or stepped: no better reason than our own.
-      }
-    }
-    std::rethrow_exception(own);
+    explain(std::current_exception(), /*leaders_know=*/false);
   }
+}
+
+// Where another replica is to blame, for this process or for a worker, the leaders know more; they answer after the workers.
+void Team::explain(const std::exception_ptr& own, bool leaders_know) {
+  std::exception_ptr reason = own;
+  share_.disconnect();
+  for (const auto& peer : peers_) {
+    try {
+      peer->answer("stepped", kReasonPatience);
+    } catch (const PeerFailed&) {
+      throw;
+    } catch (const ReplicaLost&) {
+      if (!std::exchange(leaders_know, true)) reason = std::current_exception();
+    } catch (const transport::Lost&) {
+      if (leaders_know && peer->leads()) throw;
+    } catch (const std::exception&) {
+      // Lost as well, or stepped: no better reason than our own.
+    }
+  }
+  std::rethrow_exception(reason);
 }
 
 // Squared norms parameter by parameter in float64, summed in model order: the same for every placement.
@@ -208,8 +246,8 @@ Message Team::commit_message(const Decision& decision) {
   return {"commit", {{"step", decision.step}, {"lr", lr}, {"scale", scale}, {"skip", skip}}};
 }
 
-void Team::commit(std::uint64_t step, double lr) {
-  decision_ = {step, decide(lr)};
+void Team::commit(std::uint64_t step, const Update& update) {
+  decision_ = {step, update};
   std::exception_ptr lost;
   for (const auto& peer : peers_) {
     try {
@@ -218,7 +256,7 @@ void Team::commit(std::uint64_t step, double lr) {
       lost = std::current_exception();  // it learns of the decision when it is back
     }
   }
-  share_.commit(step, decision_->update);
+  share_.commit(step, update);
   if (lost) std::rethrow_exception(lost);
   for_all_answers("committed", [&](Peer&, const Message& answer) { draining_ = draining_ || answer.fields.value("drain", false); });
   decision_.reset();
@@ -237,9 +275,13 @@ void Team::save() {
 }
 
 NamedTensors Team::weights() {
-  for (const auto& peer : peers_) peer->ask({"weights"});
   NamedTensors all = share_.weights();
-  for_all_answers("weights", [&](Peer&, const Message& answer) { all.insert(answer.tensors.begin(), answer.tensors.end()); });
+  for (const auto& peer : peers_) {
+    if (!peer->leads()) peer->ask({"weights"});  // other replicas have the same
+  }
+  for (const auto& peer : peers_) {
+    if (!peer->leads()) all.merge(peer->answer("weights").tensors);
+  }
   return all;
 }
 

@@ -20,7 +20,8 @@ struct TeamConfig {
   double clip = 0;                                     // largest norm of the gradient over all processes; 0: none
 };
 
-// All processes of a run, led by the client: its own share and those of its peers. A step is committed everywhere or nowhere.
+// All processes of a run, led by the client: its own share and those of its peers. A step is committed everywhere or nowhere. The other
+// replicas are teams of their own, whose leaders are peers of the client and pass its commands on.
 //
 //   client   step -> all | own forward and backward | stepped <- all | commit -> all | own commit | committed <- all
 //
@@ -39,9 +40,18 @@ class Team {
   // all have, or the beginning. Returns the steps that are done.
   std::uint64_t connect();
 
+  // What a leader's team does when the client says so, instead of connect(): the checkpoints that all of it have, then where it
+  // begins, then its ways.
+  std::vector<std::uint64_t> common_checkpoints();
+  void start_over();
+  void restore(std::uint64_t step);
+  void open_ways();
+
+  // The batch is this replica's part; the result is that of all replicas.
   pipeline::StepResult forward_backward(const layer::Batch& batch, const pipeline::StepId& id);
   // Everybody applies the step, or everybody skips it. Throws std::runtime_error when so many are skipped that none will succeed.
-  void commit(std::uint64_t step, double lr);
+  void commit(std::uint64_t step, double lr) { commit(step, decide(lr)); }
+  void commit(std::uint64_t step, const Update& update);
   pipeline::StepResult evaluate(const layer::Batch& batch, const pipeline::StepId& id);
 
   // A checkpoint of every process.
@@ -62,13 +72,13 @@ class Team {
   };
   pipeline::StepResult run(const StepHead& head);
   pipeline::StepResult run_own(const StepHead& head);
+  [[noreturn]] void explain(const std::exception_ptr& own, bool leaders_know);
+  void add_peer(int worker, Peer::Role role);
   std::vector<Standing> ask_standings();
+  void take_step(pipeline::StepResult& result, Peer& peer, const Message& answer, bool norms);
   bool can_continue(const std::vector<Standing>& standings) const;
   void finish_commit(const std::vector<Standing>& standings);
   void go_back(const std::vector<Standing>& standings);
-  void start_over();
-  void restore(std::uint64_t step);
-  void open_ways();
   double clip_scale(double loss_scale) const;
   Update decide(double lr) const;
   static Message commit_message(const Decision& decision);

@@ -66,7 +66,6 @@ struct DoneStep {
   bool error_measured = false;
   std::optional<double> loss_scale;
   StepResult result;
-  double data_seconds = 0;
   Stopwatch watch{};  // since the batch was asked for
   Stopwatch updating{};
 };
@@ -74,11 +73,16 @@ struct DoneStep {
 // The steps of one call of train().
 class Loop {
  public:
-  Loop(const TrainConfig& config, Observer& observer, const std::atomic<bool>& stop, Reach* reach)
-      : config_(config), observer_(observer), stop_(stop), tracer_(kTraceEvents), run_(config, &tracer_, reach) {
+  Loop(const TrainConfig& config, Observer& observer, const std::atomic<bool>& stop, Reach* reach,
+       std::unique_ptr<transport::Group> replicas)
+      : config_(config),
+        observer_(observer),
+        stop_(stop),
+        tracer_(kTraceEvents),
+        run_(config, &tracer_, reach, std::move(replicas)),
+        end_(run_.end_step()) {
     write_config();
     if (!config_.weights.empty()) run_.begin_from(config_.weights, model::NewParts::kHeadAndCodec);
-    end_ = config_.max_steps > 0 ? std::min(run_.all_steps(), static_cast<std::uint64_t>(config_.max_steps)) : run_.all_steps();
   }
 
   TrainResult run() {
@@ -124,8 +128,7 @@ class Loop {
     }
     done_ = steps_done;
     metrics_ = std::make_unique<MetricsFile>(config_.run_dir + "/metrics.jsonl", done_);
-    loader_ = std::make_unique<data::Loader>(run_.training_data(), data::LoaderConfig{config_.batch, config_.shuffle, config_.seed, done_,
-                                                                                      std::max(done_, end_), config_.load_threads});
+    loader_ = run_.training_batches(done_);
   }
 
   void recover(const std::string& reason) {
@@ -161,13 +164,14 @@ class Loop {
   void run_step() {
     DoneStep step;
     const data::LoadedBatch loaded = loader_->next();
-    step.data_seconds = step.watch.seconds();
+    const double data_seconds = step.watch.seconds();
     step.epoch = loaded.epoch;
     step.step = loaded.step;
     step.last_of_epoch = loaded.last_of_epoch;
     step.error_measured = config_.error_every > 0 && loaded.step % static_cast<std::uint64_t>(config_.error_every) == 0;
     step.loss_scale = run_.loss_scale();
     step.result = run_.forward_backward(loaded, step.error_measured);
+    step.result.workers[0].data = data_seconds;
     step.updating = {};
     in_flight_ = std::move(step);
     run_.update(loaded.step);
@@ -197,7 +201,7 @@ class Loop {
                            {"seconds", seconds},
                            {"samples_per_s", sums.samples / seconds},
                            {"cuts", cuts_json(result, run_.codec_names(), step.error_measured)},
-                           {"workers", workers_json(result, step.data_seconds, optimizer_seconds)}};
+                           {"workers", workers_json(result, optimizer_seconds, config_.replicas)}};
     if (step.loss_scale) line.update({{"loss_scale", *step.loss_scale}, {"skipped", result.non_finite}});
     metrics_->append(line);
     observer_.on_step({step.epoch, done_, end_, result.loss, result.correct / sums.samples, sums.samples / seconds,
@@ -262,9 +266,9 @@ class Loop {
   const std::atomic<bool>& stop_;
   Tracer tracer_;
   Run run_;
+  const std::uint64_t end_;
   std::unique_ptr<MetricsFile> metrics_;
   std::unique_ptr<data::Loader> loader_;
-  std::uint64_t end_ = 0;
   std::uint64_t done_ = 0;   // steps, over all calls
   std::uint64_t saved_ = 0;  // the step of the newest checkpoint; 0: none
   std::uint64_t epoch_ = 0;
@@ -278,9 +282,16 @@ class Loop {
 
 }  // namespace
 
-TrainResult train(const TrainConfig& config, Observer& observer, const std::atomic<bool>& stop, Reach* reach) {
+TrainResult train(const TrainConfig& config, Observer& observer, const std::atomic<bool>& stop, Reach* reach,
+                  std::unique_ptr<transport::Group> replicas) {
+  const int there = replicas ? replicas->size() : 1;
+  if (there != config.replicas) throw std::invalid_argument(fmt::format("expected {} replicas, got {}", config.replicas, there));
   require(make_folders(config.run_dir));
-  return Loop(config, observer, stop, reach).run();
+  return Loop(config, observer, stop, reach, std::move(replicas)).run();
+}
+
+TrainResult train(const TrainConfig& config, Observer& observer, const std::atomic<bool>& stop, Reach* reach) {
+  return train(config, observer, stop, reach, nullptr);
 }
 
 EpochResult evaluate(const TrainConfig& config, const std::string& weights) {

@@ -8,90 +8,32 @@
 #include "epipe/base/clock.h"
 #include "epipe/base/median.h"
 #include "epipe/cli/bench/benches.h"
+#include "epipe/cli/bench/data_parallel.h"
+#include "epipe/cli/bench/subject.h"
 #include "epipe/cli/command.h"
-#include "epipe/layer/random.h"
-#include "epipe/model/model.h"
-#include "epipe/pipeline/pipeline.h"
+#include "epipe/pipeline/chunks.h"
 #include "epipe/schedule/simulate.h"
 #include "epipe/train/loss.h"
-#include "epipe/train/optimizer.h"
+#include "epipe/transport/c10d/part.h"
 
 namespace epipe::cli {
 namespace {
 
 using layer::Batch;
-using pipeline::Pipeline;
 using pipeline::PipelineConfig;
 
 struct Flags {
   int chunks = 8;
   std::int64_t batch = 512;
   int rounds = 12;
+  std::vector<std::string> models = {"cnn", "transformer"};
   bool json = false;
 };
 
-// A model and the batch it is measured with.
-struct Subject {
-  std::string name;
-  data::DataSpec data;
-  Batch batch;
-};
-
-Subject make_subject(const std::string& model, std::int64_t size) {
-  Subject subject{model, {}, {}};
-  if (model == "transformer") {
-    subject.data = {data::DataSpec::Kind::kText, {64}, 4, 1000};
-    subject.batch.inputs = {torch::randint(1000, {size, 64}, torch::kInt64)};
-    subject.batch.side = {torch::ones({size, 64})};
-  } else {
-    subject.data = {data::DataSpec::Kind::kImages, {3, 32, 32}, 10, 0};
-    subject.batch.inputs = {torch::randn({size, 3, 32, 32})};
-  }
-  subject.batch.targets = torch::randint(subject.data.classes, {size}, torch::kInt64);
-  for (std::int64_t i = 0; i < size; ++i) subject.batch.samples.push_back(i);
-  return subject;
-}
-
-model::Model model_of(const Subject& subject) { return model::make_model(subject.name, subject.data, 1); }
-
-layer::ForwardContext context_of(const Batch& batch) {
-  layer::ForwardContext at;
-  at.samples = batch.samples;
-  at.side = batch.side;
-  return at;
-}
-
 std::vector<std::size_t> even_cut(const Subject& subject, int chunks) {
-  const auto model = model_of(subject);
-  Batch part;
-  const std::int64_t size = subject.batch.size() / chunks;
-  for (const auto& x : subject.batch.inputs) part.inputs.push_back(x.narrow(0, 0, size));
-  for (const auto& x : subject.batch.side) part.side.push_back(x.narrow(0, 0, size));
-  part.samples.assign(subject.batch.samples.begin(), subject.batch.samples.begin() + size);
-  return model::measured_cuts(model, part.inputs, context_of(part), 2);
+  const Batch part = pipeline::slice(subject.batch, {0, subject.batch.size() / chunks});
+  return model::measured_cuts(model_of(subject), part.inputs, context_of(part), 2);
 }
-
-// Steps of one pipeline, timed one by one.
-class Steps {
- public:
-  Steps(const Subject& subject, const PipelineConfig& config)
-      : batch_(subject.batch), model_(model_of(subject)), pipeline_(model_.layers, config, train::make_loss(subject.data)) {}
-
-  double time_one() {
-    const Stopwatch watch;
-    last_ = pipeline_.train_step(batch_, {0, step_++});
-    pipeline_.commit_batch();
-    return watch.seconds();
-  }
-  const pipeline::StepResult& last() const { return last_; }
-
- private:
-  Batch batch_;
-  model::Model model_;
-  Pipeline pipeline_;
-  pipeline::StepResult last_;
-  std::uint64_t step_ = 0;
-};
 
 struct SpeedUp {
   std::vector<std::size_t> cuts;
@@ -206,14 +148,36 @@ void report_overhead(const Subject& subject, double overhead, bool json) {
   std::fflush(stdout);
 }
 
+void report(const Subject& subject, const DataParallel& d, bool json) {
+  const double of_bound = d.bound_ms / d.two_ms;
+  if (json) {
+    const nlohmann::json line = {{"model", subject.name},
+                                 {"replicas", 2},
+                                 {"one_worker_ms", d.one_ms},
+                                 {"two_replicas_ms", d.two_ms},
+                                 {"speed_up", d.one_ms / d.two_ms},
+                                 {"bound", d.one_ms / d.bound_ms},
+                                 {"of_bound", of_bound},
+                                 {"all_reduce_bytes", d.sent_bytes},
+                                 {"all_reduce_wait_ms", d.wait_ms},
+                                 {"loopback_MBps", d.loopback_MBps}};
+    fmt::print("{}\n", line.dump());
+  } else {
+    fmt::print("{:<12} {:<6} one worker {:7.2f} ms, two {:7.2f} ms: speed-up {:.2f}, bound {:.2f}, {:.2f} of it\n", subject.name, "data",
+               d.one_ms, d.two_ms, d.one_ms / d.two_ms, d.one_ms / d.bound_ms, of_bound);
+  }
+  std::fflush(stdout);
+}
+
 void run(const Flags& flags) {
   at::set_num_threads(1);
-  for (const std::string name : {"cnn", "transformer"}) {
+  for (const std::string& name : flags.models) {
     const Subject subject = make_subject(name, flags.batch);
     report_overhead(subject, measure_overhead(subject, flags), flags.json);
     for (const std::string policy : {"gpipe", "1f1b"}) {
       report(subject, policy, measure_speed_up(subject, flags, schedule::parse_policy(policy).value()), flags.json);
     }
+    if (transport::gloo_part().available) report(subject, measure_data_parallel(subject, flags.chunks, flags.rounds), flags.json);
   }
 }
 
@@ -221,9 +185,14 @@ void run(const Flags& flags) {
 
 void add_pipeline_bench(CLI::App& bench) {
   auto flags = std::make_shared<Flags>();  // owned by the callback as well
-  auto* command = bench.add_subcommand("pipeline", "Two workers of one thread against one, and the runtime against a plain LibTorch loop");
+  auto* command = bench.add_subcommand(
+      "pipeline", "Two workers of one thread, as a pipeline and as replicas, against one; the runtime against a plain LibTorch loop");
   command->add_option("--chunks", flags->chunks, "Micro-batches per batch")->check(CLI::Range(1, 4096))->capture_default_str();
   command->add_option("--batch", flags->batch, "Samples per batch")->check(CLI::PositiveNumber)->capture_default_str();
+  command->add_option("--models", flags->models, "Which ones")
+      ->delimiter(',')
+      ->check(CLI::IsMember({"cnn", "transformer"}))
+      ->capture_default_str();
   command->add_option("--rounds", flags->rounds, "Steps of each kind")->check(CLI::PositiveNumber)->capture_default_str();
   command->add_flag("--json", flags->json, "One JSON object per row");
   command->callback([flags] { run(*flags); });

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "epipe/transport/link.h"
 
@@ -15,6 +16,7 @@ struct GroupConfig {
   Patience timeout = std::chrono::minutes(1);  // for all ranks to meet, and for a collective; links wait as long as they are asked to
   std::string backend = "gloo";                // or "nccl": rank r uses the CUDA device r modulo their number
   std::uint64_t max_message_bytes = std::uint64_t{1} << 32;
+  std::vector<int> known_as{};  // by rank of a subgroup, the ranks of the whole run, for messages; empty: their own
 };
 
 // The place of this process as torchrun (RANK, WORLD_SIZE), mpirun (OMPI_COMM_WORLD_RANK, _SIZE) or srun (SLURM_PROCID, SLURM_NTASKS)

@@ -23,7 +23,8 @@ GlooGroup::GlooGroup(const GroupConfig& config, Store store, std::shared_ptr<Sto
   options->threads = 2;
   group_ = c10::make_intrusive<c10d::ProcessGroupGloo>(store_, config_.rank, config_.size, options);
   for (int peer = 0; peer < config_.size; ++peer) {
-    if (peer != config_.rank) peers_[peer] = std::make_unique<GlooPeer>(*group_, peer);
+    const int known_as = config_.known_as.empty() ? peer : config_.known_as[static_cast<std::size_t>(peer)];
+    if (peer != config_.rank) peers_[peer] = std::make_unique<GlooPeer>(*group_, peer, known_as);
   }
 }
 

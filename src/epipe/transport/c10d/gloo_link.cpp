@@ -79,7 +79,7 @@ void GlooLink::transfer_out(Bytes memory) {
     Transfer transfer{peer_.start_send(memory, channel_), std::move(memory)};
     if (run(transfer, sending_)) return;
   } catch (const std::exception& failure) {
-    lose(gone_reason(peer_.rank(), failure.what()), 0);
+    lose(gone_reason(peer_.known_as(), failure.what()), 0);
   }
   check_open();
 }
@@ -120,7 +120,7 @@ void GlooLink::receive() {
     while (receive_one()) {
     }
   } catch (const std::exception& failure) {
-    lose(gone_reason(peer_.rank(), failure.what()), 0);
+    lose(gone_reason(peer_.known_as(), failure.what()), 0);
   }
 }
 
@@ -129,7 +129,7 @@ bool GlooLink::receive_one() {
   if (!transfer_in(first)) return false;
   const auto length = load<std::uint64_t>(first, 0);
   if (length > max_message_bytes_) {
-    lose(fmt::format("rank {} announced a message of {} bytes; the limit is {}", peer_.rank(), length, max_message_bytes_), 0);
+    lose(fmt::format("rank {} announced a message of {} bytes; the limit is {}", peer_.known_as(), length, max_message_bytes_), 0);
     return false;
   }
   Bytes message(length);

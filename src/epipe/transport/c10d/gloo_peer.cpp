@@ -28,7 +28,7 @@ std::string gone_reason(int rank, const std::string& why) {
   return fmt::format("rank {} is gone: {}", rank, why.substr(0, why.find('\n')));
 }
 
-GlooPeer::GlooPeer(c10d::ProcessGroupGloo& group, int rank) : group_(group), rank_(rank) {
+GlooPeer::GlooPeer(c10d::ProcessGroupGloo& group, int rank, int known_as) : group_(group), rank_(rank), known_as_(known_as) {
   thread_ = std::thread([this] { listen(); });
 }
 
@@ -58,10 +58,10 @@ bool GlooPeer::wait(c10d::Work& work) { return work.wait(kVeryLong); }
 void GlooPeer::enter(std::uint32_t channel, GlooLink& link) {
   const std::lock_guard lock(mutex_);
   if (!links_.emplace(channel, &link).second) {
-    throw std::invalid_argument(fmt::format("channel {} to rank {} was used before; take another", channel, rank_));
+    throw std::invalid_argument(fmt::format("channel {} to rank {} was used before; take another", channel, known_as_));
   }
   if (!lost_.empty()) link.lose(lost_, 0);
-  if (const auto found = closed_.find(channel); found != closed_.end()) link.lose(closed_reason(rank_), found->second);
+  if (const auto found = closed_.find(channel); found != closed_.end()) link.lose(closed_reason(known_as_), found->second);
 }
 
 void GlooPeer::leave(std::uint32_t channel) {
@@ -98,7 +98,7 @@ void GlooPeer::listen() {
     while (hear()) {
     }
   } catch (const std::exception& failure) {
-    lose(gone_reason(rank_, failure.what()));
+    lose(gone_reason(known_as_, failure.what()));
   }
 }
 
@@ -118,7 +118,7 @@ bool GlooPeer::hear() {
   const std::lock_guard lock(mutex_);
   const auto found = links_.find(channel);
   if (found == links_.end()) closed_[channel] = messages;
-  if (found != links_.end() && found->second != nullptr) found->second->lose(closed_reason(rank_), messages);
+  if (found != links_.end() && found->second != nullptr) found->second->lose(closed_reason(known_as_), messages);
   return true;
 }
 

@@ -27,7 +27,8 @@ struct Transfer {
 // them, or is gone.
 class GlooPeer {
  public:
-  GlooPeer(c10d::ProcessGroupGloo& group, int rank);
+  // `known_as`: its rank in the whole run, for messages.
+  GlooPeer(c10d::ProcessGroupGloo& group, int rank, int known_as);
   ~GlooPeer();
   GlooPeer(const GlooPeer&) = delete;
   GlooPeer& operator=(const GlooPeer&) = delete;
@@ -48,7 +49,7 @@ class GlooPeer {
   // Ends the thread; before the group goes.
   void stop();
 
-  int rank() const { return rank_; }
+  int known_as() const { return known_as_; }
   std::string lost();  // why it is gone, or empty while it is there
 
  private:
@@ -58,6 +59,7 @@ class GlooPeer {
 
   c10d::ProcessGroupGloo& group_;
   const int rank_;
+  const int known_as_;
   std::mutex mutex_;
   std::map<std::uint32_t, GlooLink*> links_;       // null: was used; guarded by mutex_, as is what follows
   std::map<std::uint32_t, std::uint64_t> closed_;  // by the other side, before the link was made here

@@ -91,6 +91,8 @@ GroupConfig subgroup_config(const GroupConfig& config, const std::vector<int>& r
   GroupConfig made = config;
   made.rank = static_cast<int>(found - ranks.begin());
   made.size = static_cast<int>(ranks.size());
+  made.known_as.clear();
+  for (const int r : ranks) made.known_as.push_back(config.known_as.empty() ? r : config.known_as[static_cast<std::size_t>(r)]);
   return made;
 }
 

@@ -1,0 +1,338 @@
+// Data parallel, and data x pipeline: replicas as threads with gloo between them.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "epipe/base/clock.h"
+#include "epipe/base/file.h"
+#include "epipe/data/npy.h"
+#include "epipe/model/safetensors.h"
+#include "epipe/train/checkpoint.h"
+#include "epipe/transport/c10d/part.h"
+#include "support/cluster.h"
+#include "support/temp_folder.h"
+
+namespace epipe::train {
+namespace {
+
+using nlohmann::json;
+using testing::Ends;
+using testing::TempFolder;
+using testing::train_as_cluster;
+
+class Replicas : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    if (!transport::gloo_part().available) GTEST_SKIP() << "gloo is not in this build";
+  }
+
+  TrainConfig config(const std::string& name) const {
+    TrainConfig c;
+    c.model = "cnn";
+    c.batch = 16;
+    c.run_dir = folder_.file(name);
+    c.seed = 5;
+    c.update.momentum = 0.9;
+    c.clip = 1;
+    c.max_steps = 5;
+    c.timeout = 20;
+    c.error_every = 0;
+    c.load_threads = 1;
+    return c;
+  }
+  TrainConfig config(const std::string& name, int replicas, int chunks, const std::vector<int>& place) const {
+    TrainConfig c = config(name);
+    c.replicas = replicas;
+    c.chunks = chunks;
+    c.place = place;
+    return c;
+  }
+
+  TempFolder folder_;
+};
+
+void expect_all_well(const Ends& ends) {
+  for (std::size_t rank = 0; rank < ends.size(); ++rank) EXPECT_EQ(ends[rank], "") << "rank " << rank;
+}
+
+// All workers and the only replica in this process.
+void train_alone(const TrainConfig& config) {
+  testing::SilentObserver observer;
+  const std::atomic<bool> stop = false;
+  train(config, observer, stop);
+}
+
+NamedTensors weights_in(const TrainConfig& config) {
+  auto file = model::read_safetensors(config.run_dir + "/model.safetensors");
+  if (!file) throw std::runtime_error(file.error().message);
+  return std::move(file).value().tensors;
+}
+
+void expect_equal(const NamedTensors& a, const NamedTensors& b) {
+  ASSERT_EQ(a.size(), b.size());
+  for (const auto& [name, tensor] : a) EXPECT_TRUE(torch::equal(tensor, b.at(name))) << name;
+}
+
+void expect_close(const NamedTensors& a, const NamedTensors& b, double tolerance) {
+  ASSERT_EQ(a.size(), b.size());
+  for (const auto& [name, tensor] : a) {
+    const auto other = b.at(name);
+    const double scale = std::max(1e-3, other.to(torch::kFloat64).abs().max().item<double>());
+    EXPECT_LE((tensor - other).to(torch::kFloat64).abs().max().item<double>(), tolerance * scale) << name;
+  }
+}
+
+std::string checkpoints_of(const TrainConfig& config, int rank) {
+  return config.run_dir + "/checkpoints" + (rank > 0 ? "/worker-" + std::to_string(rank) : "");
+}
+
+// Weights, statistics and optimizer of every replica's workers are those of replica 0.
+void expect_equal_replicas(const TrainConfig& config) {
+  const int workers = ranks_of(config) / config.replicas;
+  for (int rank = workers; rank < ranks_of(config); ++rank) {
+    SCOPED_TRACE(::testing::Message() << "rank " << rank);
+    const Checkpoints first(checkpoints_of(config, rank % workers));
+    const Checkpoints other(checkpoints_of(config, rank));
+    ASSERT_EQ(first.steps(), other.steps());
+    const auto a = first.load(first.steps().back());
+    const auto b = other.load(first.steps().back());
+    expect_equal(a.model, b.model);
+    expect_equal(a.optimizer, b.optimizer);
+  }
+}
+
+std::vector<json> lines(const TrainConfig& config, const std::string& kind) {
+  std::ifstream file(config.run_dir + "/metrics.jsonl");
+  std::vector<json> all;
+  for (std::string line; std::getline(file, line);) {
+    if (auto parsed = json::parse(line); parsed.at("kind") == kind) all.push_back(std::move(parsed));
+  }
+  return all;
+}
+
+const std::vector<std::vector<int>> kPlaces = {{0}, {0, 1}, {0, 1, 0}};
+
+// A replica of one micro-batch contributes what one micro-batch of a single replica contributes, and sums go in the replicas' order, as
+// they go in the micro-batches' order: nothing is left that could round differently.
+TEST_F(Replicas, OfOneMicroBatchEachGiveTheWeightsOfOneReplicaWithTwo) {
+  for (const auto& place : kPlaces) {
+    const auto id = std::to_string(place.size());
+    const auto one = config("one-" + id, 1, 2, place);
+    const auto two = config("two-" + id, 2, 1, place);
+    train_alone(one);
+    expect_all_well(train_as_cluster(two));
+    expect_equal(weights_in(one), weights_in(two));
+    expect_equal_replicas(two);
+  }
+}
+
+// Not bit for bit: (g0 + g1) + (g2 + g3) rounds differently from ((g0 + g1) + g2) + g3.
+TEST_F(Replicas, OfSeveralMicroBatchesAgreeWithOneReplicaToRounding) {
+  for (const std::string model : {"cnn", "transformer"}) {
+    for (const auto& place : kPlaces) {
+      const auto id = model + std::to_string(place.size());
+      SCOPED_TRACE(id);
+      auto one = config("one-" + id, 1, 4, place);
+      auto two = config("two-" + id, 2, 2, place);
+      one.model = two.model = model;
+      two.schedule = "1f1b";
+      train_alone(one);
+      expect_all_well(train_as_cluster(two));
+      expect_close(weights_in(two), weights_in(one), 2e-5);
+      expect_equal_replicas(two);
+    }
+  }
+}
+
+TEST_F(Replicas, TakeOverTheStatisticsOfTheWholeBatch) {
+  const auto one = config("one", 1, 4, {0});
+  const auto two = config("two", 2, 2, {0});
+  train_alone(one);
+  expect_all_well(train_as_cluster(two));
+  const auto expected = weights_in(one);
+  int compared = 0;
+  for (const auto& [name, tensor] : weights_in(two)) {
+    if (name.find("running_") == std::string::npos) continue;
+    EXPECT_TRUE(torch::allclose(tensor, expected.at(name), 1e-6, 1e-6)) << name;
+    ++compared;
+  }
+  EXPECT_GT(compared, 0);
+}
+
+TEST_F(Replicas, GiveTheSameBitsEveryTimeAndForEveryBucketSize) {
+  std::vector<NamedTensors> weights;
+  for (const std::int64_t bucket : {4096, 4096, 1, 37}) {
+    auto three = config("run-" + std::to_string(weights.size()), 3, 2, {0, 1});
+    three.batch = 18;
+    three.bucket = bucket;
+    expect_all_well(train_as_cluster(three));
+    weights.push_back(weights_in(three));
+    expect_equal_replicas(three);
+  }
+  for (const auto& again : weights) expect_equal(weights[0], again);
+}
+
+// 2048 samples in batches of 89: the last has one sample, so replica 1 has none; 512 samples of validation leave 67.
+TEST_F(Replicas, TakeUnevenPartsAndSometimesNone) {
+  auto one = config("one", 1, 1, {0});
+  auto two = config("two", 2, 3, {0, 1});
+  one.model = two.model = "mlp";
+  one.batch = two.batch = 89;
+  one.max_steps = two.max_steps = 0;
+  train_alone(one);
+  expect_all_well(train_as_cluster(two));
+  expect_close(weights_in(two), weights_in(one), 1e-4);
+  expect_equal_replicas(two);
+  EXPECT_EQ(lines(two, "step").back().at("samples"), 1);
+}
+
+TEST_F(Replicas, ValidateEverySampleOnce) {
+  auto one = config("one", 1, 2, {0, 1});
+  auto two = config("two", 2, 1, {0, 1});
+  one.batch = two.batch = 73;  // of the 512 samples, the last batch has one
+  one.model = two.model = "mlp";
+  train_alone(one);
+  expect_all_well(train_as_cluster(two));
+  const json expected = lines(one, "epoch").at(0);
+  const json epoch = lines(two, "epoch").at(0);
+  EXPECT_NEAR(epoch.at("val_loss").get<double>(), expected.at("val_loss").get<double>(), 1e-5);
+  EXPECT_NEAR(epoch.at("val_accuracy").get<double>(), expected.at("val_accuracy").get<double>(), 1.01 / 512);
+  EXPECT_NEAR(epoch.at("val_metric").get<double>(), epoch.at("val_accuracy").get<double>(), 1e-9);
+}
+
+TEST_F(Replicas, ReportTheWholeRun) {
+  const auto one = config("one", 1, 2, {0, 1, 0});
+  const auto two = config("two", 2, 1, {0, 1, 0});
+  train_alone(one);
+  expect_all_well(train_as_cluster(two));
+  const auto expected = lines(one, "step");
+  const auto steps = lines(two, "step");
+  ASSERT_EQ(steps.size(), expected.size());
+  for (std::size_t i = 0; i < steps.size(); ++i) {
+    EXPECT_NEAR(steps[i].at("loss").get<double>(), expected[i].at("loss").get<double>(), 1e-6);
+    for (const char* const field : {"accuracy", "lr", "samples"}) EXPECT_EQ(steps[i].at(field), expected[i].at(field)) << field;
+    ASSERT_EQ(steps[i].at("cuts").size(), 4U);
+    for (std::size_t way = 0; way < 4; ++way) EXPECT_EQ(steps[i]["cuts"][way].at("wire_bytes"), expected[i]["cuts"][way].at("wire_bytes"));
+    const json workers = steps[i].at("workers");
+    ASSERT_EQ(workers.size(), 4U);
+    for (std::size_t w = 0; w < 4; ++w) {
+      EXPECT_EQ(workers[w].at("worker"), w);
+      EXPECT_EQ(workers[w].at("replica"), w / 2);
+      EXPECT_GT(workers[w].at("backward").get<double>(), 0);
+      EXPECT_GT(workers[w].at("all_reduce").get<double>(), 0);
+      EXPECT_GT(workers[w].at("all_reduce_bytes").get<std::uint64_t>(), 0U);
+    }
+  }
+}
+
+TEST_F(Replicas, ContinueBitForBit) {
+  auto whole = config("whole", 2, 2, {0, 1, 0});
+  whole.codec = "power:2";  // its encoders have a state, another one in each replica
+  whole.max_steps = 8;
+  whole.checkpoint_every = 2;
+  auto parts = whole;
+  parts.run_dir = folder_.file("parts");
+  expect_all_well(train_as_cluster(whole));
+  parts.max_steps = 4;
+  expect_all_well(train_as_cluster(parts));
+  parts.max_steps = 8;
+  parts.resume = true;
+  expect_all_well(train_as_cluster(parts));
+  expect_equal(weights_in(whole), weights_in(parts));
+  expect_equal_replicas(whole);
+  const auto first = Checkpoints(checkpoints_of(whole, 1)).load(8).encoders;
+  const auto second = Checkpoints(checkpoints_of(whole, 3)).load(8).encoders;
+  ASSERT_FALSE(first.empty());
+  EXPECT_FALSE(torch::equal(first.begin()->second, second.begin()->second)) << "each replica encodes its own samples";
+  parts.replicas = 1;
+  parts.place = {0, 1, 0};
+  EXPECT_NE(train_as_cluster(parts).at(0).find("client.replicas: \"1\" here, \"2\" there"), std::string::npos);
+}
+
+TEST_F(Replicas, TrainLearnedCodecsToo) {
+  for (const std::string codec : {"conv:4x3", "conv:4x3>sort:6+2"}) {
+    auto one = config("one-" + codec.substr(8), 1, 2, {0, 1});
+    auto two = config("two-" + codec.substr(8), 2, 1, {0, 1});
+    one.codec = two.codec = codec;
+    train_alone(one);
+    expect_all_well(train_as_cluster(two));
+    expect_equal_replicas(two);
+    if (codec == "conv:4x3") expect_equal(weights_in(one), weights_in(two));
+  }
+}
+
+TEST_F(Replicas, ShowTheirSumsInTheTimeline) {
+  auto two = config("two", 2, 2, {0});
+  two.bucket = 64;
+  expect_all_well(train_as_cluster(two));
+  std::ifstream file(two.run_dir + "/trace.json");
+  std::map<std::string, int> sums;
+  const json trace = json::parse(file);
+  for (const json& event : trace.at("traceEvents")) {
+    if (event.at("ph") == "X" && event.at("cat") == "all_reduce") ++sums[event.at("name")];
+  }
+  EXPECT_EQ(sums["bucket 0"], 5);
+  EXPECT_EQ(sums["bucket 1"], 5);
+  EXPECT_EQ(sums["statistics"], 5);
+  EXPECT_EQ(sums["all_reduce"], 5) << "the worker's own waiting";
+}
+
+bool one_says(const Ends& ends, const std::string& text) {
+  return std::any_of(ends.begin(), ends.end(), [&](const std::string& end) { return end.find(text) != std::string::npos; });
+}
+
+TEST_F(Replicas, NameDifferencesOfTheirConfigurations) {
+  for (const int other : {2, 3}) {  // the leader of replica 1, and its worker 1
+    auto two = config("two", 2, 1, {0, 1});
+    const auto ends = train_as_cluster(two, [other](int rank, TrainConfig& c) { c.seed = rank == other ? 7 : 5; });
+    EXPECT_TRUE(one_says(ends, "seed: 7 here, 5 there")) << ends[0];
+    EXPECT_NE(ends[0], "");
+  }
+  const auto ends = train_as_cluster(config("numbers", 2, 1, {0, 1}), [](int rank, TrainConfig& c) {
+    c.timeout = 5;
+    if (rank == 3) c.replicas = 4, c.place = {0};
+  });
+  EXPECT_NE(ends[3].find("rank 0 has 2 replicas of 2 workers, rank 3 has 4 replicas of 1 workers"), std::string::npos) << ends[3];
+}
+
+TEST_F(Replicas, RefuseWhatTheyCannotShare) {
+  const auto error_of = [](const TrainConfig& config) -> std::string {
+    try {
+      cut_names(config);
+    } catch (const std::invalid_argument& error) {
+      return error.what();
+    }
+    return "";
+  };
+  auto four = config("four", 4, 4, {0});
+  EXPECT_EQ(error_of(four), "");
+  four.batch = 15;
+  EXPECT_NE(error_of(four).find("leaves one of 4 replicas 3 samples"), std::string::npos) << error_of(four);
+  EXPECT_THROW(train_alone(config("two", 2, 1, {0})), std::invalid_argument);
+  EXPECT_THROW(check_ranks(config("two", 2, 1, {0, 1}), 6), std::invalid_argument);
+  EXPECT_NO_THROW(check_ranks(config("two", 2, 1, {0, 1}), 4));
+}
+
+// A tensor of replica 1 has a NaN: its own error is what the client reports, and nobody waits for a gradient that does not come.
+TEST_F(Replicas, EndTogetherWithTheReasonOfTheOneThatFailed) {
+  auto x = torch::randn({64, 3, 8, 8});
+  x[12].fill_(std::numeric_limits<float>::quiet_NaN());  // in the second half of the first batch
+  const auto y = torch::zeros({64});
+  ASSERT_TRUE(make_folders(folder_.file("data")).ok());
+  for (const std::string part : {"train", "val"}) {
+    ASSERT_TRUE(data::write_npy(folder_.file("data/" + part + "_x.npy"), x).ok());
+    ASSERT_TRUE(data::write_npy(folder_.file("data/" + part + "_y.npy"), y).ok());
+  }
+  auto two = config("two", 2, 1, {0, 1});
+  two.data = "npy:" + folder_.file("data");
+  two.shuffle = false;
+  const Stopwatch watch;
+  const auto ends = train_as_cluster(two);
+  EXPECT_NE(ends[0].find("rank 2: cut 0 forward, step 0, micro-batch 0: non_finite"), std::string::npos) << ends[0];
+  EXPECT_LT(watch.seconds(), 15) << "the timeout is 20 s";
+}
+
+}  // namespace
+}  // namespace epipe::train
