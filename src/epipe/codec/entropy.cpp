@@ -272,15 +272,19 @@ class Entropy final : public Codec {
     Tokens tokens;
     TokenTables tables;
     double got = 0;
-    for (int pass = 1; pass <= (target_.is_error ? kMaxErrorPasses : kMaxPasses); ++pass) {
+    bool blind = false;  // too many bits, and the sample sees none of them
+    for (int pass = 1; pass <= (target_.is_error || blind ? kMaxErrorPasses : kMaxPasses); ++pass) {
       const bool creeping = target_.is_error && pass > kMaxPasses;  // a tensor so small that its error jumps from step to step
-      head.step = creeping ? head.step * static_cast<float>(std::min(0.9, std::sqrt(0.95 * wanted / got))) : search();
+      head.step = creeping ? head.step * static_cast<float>(std::min(0.9, std::sqrt(0.95 * wanted / got)))
+                  : blind  ? 2 * head.step
+                           : search();
       const kernels::DeadZone zone = dead_zone(head.step, sample.rounding());
       tokens = tokenize_all(planes, x, zone);
       tables = fit_tables(tokens.counts, sample.shifts(head.step), planes.levels());
       got = target_.is_error ? squared_error_of(planes, x, zone, head.step, tables) : payload_bits(planes, head, tables, tokens);
       const double promised = target_.is_error ? sample.squared_error(head.step) : sample.bits(head.step);
       if (promised > 0 && got > 0) memory.correction = std::clamp(got / promised, 0.05, 20.0);
+      blind = !target_.is_error && promised <= 0 && got > wanted && head.step < range.ceiling;
       const bool at_end = head.step <= range.floor || creeping;
       if (got <= wanted && (at_end || got >= (target_.is_error ? 0.93 : 0.98) * wanted)) break;
     }
