@@ -15,6 +15,7 @@
 #include "epipe/pipeline/stage.h"
 #include "epipe/schedule/generate.h"
 #include "epipe/transport/link.h"
+#include "epipe/wire/frame.h"
 
 namespace epipe::pipeline {
 
@@ -36,6 +37,9 @@ struct Elsewhere {
   bool has(int worker) const { return std::find(workers.begin(), workers.end(), worker) != workers.end(); }
 };
 
+// Sees what stage `cut` or `cut` + 1 hands over in training, before any codec. Called by the threads of the workers, several at once.
+using Tap = std::function<void(int cut, wire::Direction direction, int micro_batch, const Tensors& tensors)>;
+
 struct PipelineConfig {
   std::vector<std::size_t> cuts;  // layer index at which each stage but the first begins, ascending; none: one stage
   schedule::Placement placement;  // the worker of each stage; empty: stage j on worker j
@@ -43,10 +47,13 @@ struct PipelineConfig {
   int chunks = 1;                      // micro-batches per batch
   int threads = 1;                     // of each worker inside an operator
   std::vector<torch::Device> devices;  // of each worker; empty: the CPU
-  std::vector<CutCodecs> codecs;       // by cut; empty: none everywhere. Cuts within one worker are handed over as they are
-  bool recompute = false;              // keep only the inputs of a stage between forward and backward
-  Elsewhere elsewhere{};               // the workers of other processes; default: all are here
-  Tracer* tracer = nullptr;            // outlives the pipeline; null: no timeline
+  // By cut; empty: none everywhere. Cuts within one of several workers are handed over as they are; with a single worker every cut is
+  // coded, which simulates the compression of a pipeline.
+  std::vector<CutCodecs> codecs;
+  bool recompute = false;    // keep only the inputs of a stage between forward and backward
+  Elsewhere elsewhere{};     // the workers of other processes; default: all are here
+  Tracer* tracer = nullptr;  // outlives the pipeline; null: no timeline
+  Tap tap{};                 // null: nobody looks
   std::uint64_t seed = 0;
 };
 

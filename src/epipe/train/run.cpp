@@ -9,6 +9,7 @@
 #include <stdexcept>
 
 #include "epipe/data/open.h"
+#include "epipe/data/part.h"
 #include "epipe/model/costs.h"
 #include "epipe/train/learned_codecs.h"
 #include "epipe/train/task_metrics.h"
@@ -20,8 +21,9 @@ using pipeline::StepResult;
 
 data::Splits open_data(const TrainConfig& config) {
   const bool text = model::takes_text(config.model);
-  return data::open_data({config.data, config.image_size, config.augment, config.max_length, config.bpe},
-                         text ? data::DataSpec::Kind::kText : data::DataSpec::Kind::kImages, config.seed);
+  auto splits = data::open_data({config.data, config.image_size, config.augment, config.max_length, config.bpe},
+                                text ? data::DataSpec::Kind::kText : data::DataSpec::Kind::kImages, config.seed);
+  return data::part_of(std::move(splits), config.data_part);
 }
 
 std::vector<std::size_t> choose_cuts(const TrainConfig& config, const model::Model& model, const data::Dataset& data) {
@@ -68,7 +70,8 @@ std::map<std::string, std::string> client_settings(const TrainConfig& c) {
           {"image_size", fmt::to_string(c.image_size)},
           {"augment", c.augment},
           {"max_length", fmt::to_string(c.max_length)},
-          {"bpe", c.bpe}};
+          {"bpe", c.bpe},
+          {"data_part", fmt::to_string(c.data_part)}};
 }
 
 Plan make_plan(const TrainConfig& config, const model::Model& model, const data::Dataset& data) {
@@ -99,7 +102,7 @@ std::vector<std::string> parameter_order(const model::Model& model) {
 
 }  // namespace
 
-Run::Run(const TrainConfig& config, Tracer* tracer, Reach* reach)
+Run::Run(const TrainConfig& config, Tracer* tracer, Reach* reach, pipeline::Tap tap)
     : config_(config), data_(open_data(config)), model_(model::make_model(config.model, data_.train->spec(), config.seed)) {
   if (config_.batch < config_.chunks) {
     throw std::invalid_argument(fmt::format("a batch of {} cannot be split into {} chunks", config_.batch, config_.chunks));
@@ -114,6 +117,7 @@ Run::Run(const TrainConfig& config, Tracer* tracer, Reach* reach)
   if (reach != nullptr) here.workers = {0};
   for (const std::string& device : config_.devices) here.devices.emplace_back(device);
   here.tracer = tracer;
+  here.tap = std::move(tap);
   share_ = std::make_unique<Share>(plan_, model_, here);
   TeamConfig team;
   team.checkpoints = config_.run_dir + "/checkpoints";

@@ -19,7 +19,8 @@ namespace epipe::train {
 class Run {
  public:
   // Tracer and reach outlive the run. No tracer: no timeline; no reach: all workers are in this process.
-  Run(const TrainConfig& config, Tracer* tracer, Reach* reach);
+  // A tap sees what crosses the cuts.
+  Run(const TrainConfig& config, Tracer* tracer, Reach* reach, pipeline::Tap tap = {});
 
   std::uint64_t steps_per_epoch() const { return data::Loader::steps_per_epoch(data_.train->size(), config_.batch); }
   std::uint64_t all_steps() const { return steps_per_epoch() * static_cast<std::uint64_t>(config_.epochs); }

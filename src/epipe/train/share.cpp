@@ -43,6 +43,7 @@ Share::Share(const Plan& plan, const model::Model& model, Here here)
   config_.elsewhere.workers = others(plan_, here_.workers);
   config_.devices = here_.devices;
   config_.tracer = here_.tracer;
+  config_.tap = here_.tap;
   if (plan_.place.size() != plan_.cuts.size() + 1) {
     throw std::invalid_argument(
         fmt::format("{} cuts make {} stages, but the placement names {}", plan_.cuts.size(), plan_.cuts.size() + 1, plan_.place.size()));

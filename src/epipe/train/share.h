@@ -17,6 +17,7 @@ struct Here {
   std::vector<int> workers;            // empty: all of the plan
   std::vector<torch::Device> devices;  // by worker of the plan; empty: the CPU
   Tracer* tracer = nullptr;            // outlives the share; null: no timeline
+  pipeline::Tap tap{};                 // sees what crosses the cuts; null: nobody looks
 };
 
 // Parameters and buffers by full name, of the layers that these workers have; they are the model's tensors. Layers that are null are
