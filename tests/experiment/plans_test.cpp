@@ -7,6 +7,7 @@
 #include "epipe/cli/train_flags.h"
 #include "epipe/codec/codec.h"
 #include "epipe/experiment/arguments.h"
+#include "epipe/model/costs.h"
 #include "epipe/model/model.h"
 #include "epipe/train/learned_codecs.h"
 #include "epipe/train/plan.h"
