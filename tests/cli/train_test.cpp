@@ -1,6 +1,7 @@
 // epipe train and epipe eval, as a user calls them.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <fstream>
 #include <iterator>
 
@@ -35,6 +36,29 @@ TEST_F(TrainCommand, ARunCanBeRepeatedFromItsConfigFile) {
   const Outcome overridden = run("train --config a/config.toml --run-dir c --max-steps 5");
   ASSERT_EQ(overridden.code, 0) << overridden.output;
   EXPECT_NE(overridden.output.find("5 steps"), std::string::npos) << overridden.output;
+}
+
+TEST_F(TrainCommand, OneWorkerSimulatesTheCompressionOfSeveral) {
+  for (const std::string codec : {"sort:3+1", "topk:0.1", "ec:2", "power:2"}) {
+    const std::string flags = "train --model cnn --chunks 4 --schedule 1f1b --max-steps 4 --codec " + codec;
+    const Outcome simulated = run(flags + " --place 0,0,0 --run-dir simulated-" + codec);
+    const Outcome real = run(flags + " --place 0,1,0 --run-dir real-" + codec);
+    ASSERT_EQ(simulated.code, 0) << simulated.output;
+    ASSERT_EQ(real.code, 0) << real.output;
+    EXPECT_EQ(content("simulated-" + codec + "/model.safetensors"), content("real-" + codec + "/model.safetensors")) << codec;
+    EXPECT_NE(content("simulated-" + codec + "/metrics.jsonl").find("\"wire_bytes\""), std::string::npos) << codec;
+  }
+}
+
+TEST_F(TrainCommand, APartOfTheDataMakesAShorterEpoch) {
+  const auto steps = [&](const std::string& part) {
+    EXPECT_EQ(run("train --model mlp --batch 32 --data-part " + part + " --run-dir part-" + part).code, 0);
+    const std::string text = content("part-" + part + "/metrics.jsonl");
+    return std::count(text.begin(), text.end(), '\n') - 1;  // and the epoch's line
+  };
+  EXPECT_EQ(steps("0.25"), 2 * steps("0.125"));
+  EXPECT_EQ(run("train --model mlp --data-part 0 --run-dir b").code, 2);
+  EXPECT_EQ(run("train --model mlp --data-part 1.5 --run-dir b").code, 2);
 }
 
 TEST_F(TrainCommand, EvaluatesWhatItTrained) {

@@ -54,5 +54,7 @@ void add_report_command(CLI::App& app);
 void add_serve_command(CLI::App& app);
 void add_launch_command(CLI::App& app);
 void add_data_command(CLI::App& app);
+void add_experiment_command(CLI::App& app);
+void add_inspect_command(CLI::App& app);
 
 }  // namespace epipe::cli

@@ -40,6 +40,8 @@ int run(int argc, char** argv) {
   add_schedule_command(app);
   add_report_command(app);
   add_data_command(app);
+  add_experiment_command(app);
+  add_inspect_command(app);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {

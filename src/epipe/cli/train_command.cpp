@@ -10,8 +10,8 @@
 #include "epipe/base/clock.h"
 #include "epipe/base/file.h"
 #include "epipe/cli/command.h"
-#include "epipe/cli/security_flags.h"
 #include "epipe/cli/stop_signal.h"
+#include "epipe/cli/train_flags.h"
 #include "epipe/data/open.h"
 #include "epipe/model/model.h"
 #include "epipe/report/page.h"
@@ -55,12 +55,7 @@ class Console final : public train::Observer {
   Stopwatch since_last_;
 };
 
-struct Flags {
-  TrainConfig config;
-  std::vector<std::string> codec_at;
-  std::string weights;
-  SecurityFlags security;
-};
+using Flags = TrainFlags;
 
 // First and last stage here, one server for each stage between.
 std::vector<int> ring_of_servers(std::size_t servers) {
@@ -69,6 +64,8 @@ std::vector<int> ring_of_servers(std::size_t servers) {
   place.push_back(0);
   return place;
 }
+
+}  // namespace
 
 TrainConfig checked(const Flags& flags) {
   TrainConfig config = flags.config;
@@ -96,6 +93,8 @@ TrainConfig checked(const Flags& flags) {
   }
   return config;
 }
+
+namespace {
 
 void print(const train::TrainResult& result, const std::string& run_dir) {
   if (result.stopped) {
@@ -185,12 +184,16 @@ void add_data_flags(CLI::App& command, TrainConfig& c) {
       ->check(CLI::Range(0, 1 << 16))
       ->capture_default_str();
   command.add_option("--bpe", c.bpe, "Folder of vocab.json and merges.txt; left out: roberta-bpe in the data's folder or above it");
+  command.add_option("--data-part", c.data_part, "Share of the samples that is used, the same ones whatever the seed; 1: all")
+      ->check(CLI::Range(1e-6, 1.0))
+      ->capture_default_str();
   command.add_option("--load-threads", c.load_threads, "Threads that make batches ahead of training")
       ->check(CLI::Range(1, 256))
       ->capture_default_str();
 }
 
-// What training and evaluation have in common: the model, the data, the stages.
+}  // namespace
+
 void add_stage_flags(CLI::App& command, Flags& flags) {
   TrainConfig& c = flags.config;
   command.add_option("--model", c.model, fmt::format("{}", fmt::join(model::model_names(), ", ")))->capture_default_str();
@@ -220,6 +223,8 @@ void add_stage_flags(CLI::App& command, Flags& flags) {
       ->capture_default_str();
   command.add_option("--devices", c.devices, "Device of each worker, e.g. cpu,cuda:0")->delimiter(',');
 }
+
+namespace {
 
 void add_network_flags(CLI::App& command, Flags& flags) {
   TrainConfig& c = flags.config;
@@ -283,13 +288,17 @@ void add_training_flags(CLI::App& command, Flags& flags) {
 
 }  // namespace
 
+void add_train_flags(CLI::App& command, Flags& flags) {
+  add_stage_flags(command, flags);
+  command.add_option("--weights", flags.config.weights, "Start from this file: safetensors or a state dict by torch.save");
+  add_training_flags(command, flags);
+  add_network_flags(command, flags);
+}
+
 void add_train_command(CLI::App& app) {
   auto flags = std::make_shared<Flags>();  // owned by the callback as well
   auto* command = app.add_subcommand("train", "Train a model cut into stages");
-  add_stage_flags(*command, *flags);
-  command->add_option("--weights", flags->config.weights, "Start from this file: safetensors or a state dict by torch.save");
-  add_training_flags(*command, *flags);
-  add_network_flags(*command, *flags);
+  add_train_flags(*command, *flags);
   command->fallthrough();  // --config is the program's
   command->callback([flags] { run_train(*flags); });
 }

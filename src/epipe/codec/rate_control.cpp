@@ -135,9 +135,10 @@ Decision RateControl::decide(const TensorSpec& tensor, const Scale& scale, int e
   head.step = search();
   sample.adapt(head.step);
   double got = 0;
-  for (int pass = 1; pass <= (target_.is_error ? kMaxErrorPasses : kMaxPasses); ++pass) {
+  bool blind = false;  // too many bits, and the sample sees none of them
+  for (int pass = 1; pass <= (target_.is_error || blind ? kMaxErrorPasses : kMaxPasses); ++pass) {
     const bool creeping = target_.is_error && pass > kMaxPasses;  // a tensor so small that its error jumps from step to step
-    head.step = creeping ? head.step * static_cast<float>(std::min(0.9, std::sqrt(0.95 * wanted / got))) : search();
+    head.step = creeping ? head.step * static_cast<float>(std::min(0.9, std::sqrt(0.95 * wanted / got))) : blind ? 2 * head.step : search();
     decision.zone = dead_zone(head.step, sample.rounding());
     passes.start_tokens(planes, decision.zone);
     const std::vector<Shift> shifts = sample.shifts(head.step);  // meanwhile, where the tokens are made on a device
@@ -147,6 +148,7 @@ Decision RateControl::decide(const TensorSpec& tensor, const Scale& scale, int e
                            : payload_bits(planes, head, decision.tables, counts);
     const double promised = target_.is_error ? sample.squared_error(head.step) : sample.bits(head.step);
     if (promised > 0 && got > 0) memory.correction = std::clamp(got / promised, 0.05, 20.0);
+    blind = !target_.is_error && promised <= 0 && got > wanted && head.step < range.ceiling;
     const bool at_end = head.step <= range.floor || creeping;
     if (got <= wanted && (at_end || got >= (target_.is_error ? 0.93 : 0.98) * wanted)) break;
   }

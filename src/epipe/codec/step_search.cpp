@@ -183,6 +183,7 @@ float solve_step(const std::function<double(float)>& function, double target, co
   if (close(here)) return static_cast<float>(std::exp2(here.step));
   // Which way: assume a falling function of the step is above the target when the step is too small.
   const Point floor = at(lowest);
+  if (floor.value == here.value && floor.value <= 0) return range.floor;  // the same for every step: the sample holds zeros only
   const bool falling = floor.value > here.value || (floor.value == here.value && floor.value > 0);
   const auto too_small = [&](const Point& p) { return falling == (p.value > 0); };
   if (!too_small(floor)) return range.floor;

@@ -93,7 +93,7 @@ struct StepRange {
 };
 
 // The step at which a monotone function of it meets `target`, to about half a percent of the function's value; the nearer end of the
-// range where it does not. The function and the target are positive.
+// range where it does not, the floor where the function says nothing. The function and the target are positive.
 float solve_step(const std::function<double(float)>& function, double target, const StepRange& range);
 
 }  // namespace epipe::codec

@@ -90,6 +90,11 @@ class Pipeline::Impl {
   void exchange_gradients(const Run& run, int worker);
   ForwardContext context(const Batch& micro_batch, const Run& run) const;
   StepResult collect(const Run& run);
+  // Between two workers, or where one worker stands for all.
+  bool is_coded(int j) const {
+    const CutCodecs& codecs = config_.codecs[static_cast<std::size_t>(j)];
+    return config_.placement.crosses(j) || (workers() == 1 && (codecs.forward != "none" || codecs.backward != "none"));
+  }
   int worker_of(int stage) const { return config_.placement.worker_of[static_cast<std::size_t>(stage)]; }
   bool is_last(int stage) const { return static_cast<std::size_t>(stage) + 1 == stages_.size(); }
   Stage& stage(int j) { return stages_[static_cast<std::size_t>(j)]; }
@@ -130,8 +135,7 @@ void Pipeline::Impl::make_stages(const std::vector<std::shared_ptr<Layer>>& laye
     options.recompute = config_.recompute;
     options.precision = config_.precision;
     // What topk dropped on the way here has no part in the result, so its gradient is dropped on the way back.
-    options.mask_gradients =
-        j > 0 && config_.placement.crosses(static_cast<int>(j) - 1) && config_.codecs[j - 1].forward.starts_with("topk:");
+    options.mask_gradients = j > 0 && is_coded(static_cast<int>(j) - 1) && config_.codecs[j - 1].forward.starts_with("topk:");
     std::vector<std::shared_ptr<Layer>> own;
     if (!config_.elsewhere.has(worker)) {
       own.assign(layers.begin() + static_cast<std::ptrdiff_t>(begin), layers.begin() + static_cast<std::ptrdiff_t>(end));
@@ -161,7 +165,7 @@ std::unique_ptr<Cut> Pipeline::Impl::make_cut(int j) {
   const int later = worker_of(j + 1);
   const bool earlier_here = !config_.elsewhere.has(earlier);
   const bool later_here = !config_.elsewhere.has(later);
-  if (earlier == later || (!earlier_here && !later_here)) return Cut::within_worker();
+  if (!is_coded(j) || (!earlier_here && !later_here)) return Cut::within_worker();
   Cut::Config cut;
   cut.forward = config_.codecs[static_cast<std::size_t>(j)].forward;
   cut.backward = config_.codecs[static_cast<std::size_t>(j)].backward;
@@ -169,6 +173,7 @@ std::unique_ptr<Cut> Pipeline::Impl::make_cut(int j) {
   // Evaluation runs the forwards of gpipe, whatever training runs.
   cut.capacity =
       static_cast<std::size_t>(std::max(schedule::queue_capacity(config_.policy), schedule::queue_capacity(schedule::Policy::kGpipe)));
+  if (earlier == later) cut.capacity = std::max(cut.capacity, static_cast<std::size_t>(config_.chunks));  // its worker must never wait
   cut.patience = config_.elsewhere.patience;
   cut.flag_non_finite = config_.loss_scaling;
   cut.devices = {config_.devices[static_cast<std::size_t>(earlier)], config_.devices[static_cast<std::size_t>(later)]};
@@ -280,6 +285,7 @@ void Pipeline::Impl::run_forward(const Action& action, Run& run, int worker) {
 
 // Waits only when the cut's queue is full.
 void Pipeline::Impl::send(int j, Direction direction, int i, Tensors tensors, const Run& run, int worker) {
+  if (config_.tap && run.training) config_.tap(j, direction, i, tensors);
   const Span span(times_[static_cast<std::size_t>(worker)].wait, config_.tracer, worker, "wait", run.id.step);
   cut(j).send(direction, {run.id.step, static_cast<std::uint32_t>(i), !run.training, run.id.measure_error, std::move(tensors)});
 }

@@ -16,6 +16,7 @@
 #include "epipe/pipeline/stage.h"
 #include "epipe/schedule/generate.h"
 #include "epipe/transport/link.h"
+#include "epipe/wire/frame.h"
 
 namespace epipe::pipeline {
 
@@ -37,6 +38,9 @@ struct Elsewhere {
   bool has(int worker) const { return std::find(workers.begin(), workers.end(), worker) != workers.end(); }
 };
 
+// Sees what stage `cut` or `cut` + 1 hands over in training, before any codec. Called by the threads of the workers, several at once.
+using Tap = std::function<void(int cut, wire::Direction direction, int micro_batch, const Tensors& tensors)>;
+
 struct PipelineConfig {
   std::vector<std::size_t> cuts;  // layer index at which each stage but the first begins, ascending; none: one stage
   schedule::Placement placement;  // the worker of each stage; empty: stage j on worker j
@@ -44,13 +48,16 @@ struct PipelineConfig {
   int chunks = 1;                      // micro-batches per batch
   int threads = 1;                     // of each worker inside an operator
   std::vector<torch::Device> devices;  // of each worker; empty: the CPU
-  std::vector<CutCodecs> codecs;       // by cut; empty: none everywhere. Cuts within one worker are handed over as they are
-  bool recompute = false;              // keep only the inputs of a stage between forward and backward
+  // By cut; empty: none everywhere. Cuts within one of several workers are handed over as they are; with a single worker every cut is
+  // coded, which simulates the compression of a pipeline.
+  std::vector<CutCodecs> codecs;
+  bool recompute = false;                                // keep only the inputs of a stage between forward and backward
   layer::Precision precision = layer::Precision::kFp32;  // of products and convolutions; tensors cross a cut in the type they have
   bool loss_scaling = false;                             // a step may find NaN or Inf: it says so in its result, and does not fail
   Elsewhere elsewhere{};                                 // the workers of other processes; default: all are here
   GradientExchange* exchange = nullptr;                  // of the only worker that is here, with its replicas; outlives the pipeline
   Tracer* tracer = nullptr;                              // outlives the pipeline; null: no timeline
+  Tap tap{};                                             // null: nobody looks
   std::uint64_t seed = 0;
 };
 

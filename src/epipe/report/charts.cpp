@@ -8,6 +8,7 @@
 
 #include "epipe/report/bar_chart.h"
 #include "epipe/report/curves.h"
+#include "epipe/report/inspection.h"
 #include "epipe/report/summary.h"
 #include "epipe/report/text.h"
 #include "epipe/report/timeline.h"
@@ -149,6 +150,7 @@ std::vector<Figure> charts(const std::vector<RunData>& runs) {
   std::vector<Figure> figures = {train_loss_chart(runs), val_loss_chart(runs), train_accuracy_chart(runs), val_accuracy_chart(runs),
                                  bytes_chart(runs),      time_chart(runs),     error_chart(runs),          bits_chart(runs)};
   add_timelines(runs, figures);
+  for (Figure& figure : inspection_charts(runs)) figures.push_back(std::move(figure));
   return figures;
 }
 

@@ -9,6 +9,7 @@
 #include <memory>
 
 #include "epipe/base/file.h"
+#include "epipe/report/inspection.h"
 #include "epipe/report/metrics.h"
 #include "epipe/report/trace.h"
 
@@ -17,6 +18,7 @@ namespace {
 
 constexpr std::uint64_t kMostMetrics = std::uint64_t{2} << 30;
 constexpr std::uint64_t kMostTrace = std::uint64_t{1} << 30;
+constexpr std::uint64_t kMostInspection = std::uint64_t{64} << 20;
 constexpr std::uint64_t kMostConfig = std::uint64_t{128} << 10;
 constexpr std::string_view kExpected = "expected the run directory of a training (`epipe train --run-dir`)";
 
@@ -66,6 +68,17 @@ Result<void> read_trace(RunData& run) {
   return {};
 }
 
+Result<void> read_inspection(RunData& run) {
+  const std::string path = run.folder + "/inspect.json";
+  if (!exists(path)) return {};
+  const auto text = read_text(path, kMostInspection);
+  if (!text) return text.error();
+  auto read = parse_inspection(text.value(), path);
+  if (!read) return read.error();
+  run.inspection = std::move(read).value();
+  return {};
+}
+
 Result<void> read_config(RunData& run) {
   const std::string path = run.folder + "/config.toml";
   if (!exists(path)) return {};
@@ -80,12 +93,15 @@ Result<void> read_config(RunData& run) {
 Result<RunData> read_run(const std::string& folder) {
   if (!exists(folder)) return Error{ErrorCode::kIo, fmt::format("{} does not exist: {}", folder, kExpected)};
   if (!is_folder(folder)) return Error{ErrorCode::kIo, fmt::format("{} is no folder: {}", folder, kExpected)};
-  if (!exists(folder + "/metrics.jsonl")) return Error{ErrorCode::kIo, fmt::format("{} has no metrics.jsonl: {}", folder, kExpected)};
+  const bool trained = exists(folder + "/metrics.jsonl");
+  if (!trained && !exists(folder + "/inspect.json"))
+    return Error{ErrorCode::kIo, fmt::format("{} has no metrics.jsonl: {}", folder, kExpected)};
   RunData run;
   run.folder = folder;
   run.name = folder_name(folder);
-  EPIPE_TRY(read_metrics(run));
+  if (trained) EPIPE_TRY(read_metrics(run));
   EPIPE_TRY(read_trace(run));
+  EPIPE_TRY(read_inspection(run));
   EPIPE_TRY(read_config(run));
   return run;
 }

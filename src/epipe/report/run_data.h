@@ -77,18 +77,49 @@ struct Trace {
   std::vector<Span> spans;    // in the order of their start
 };
 
+// Counts in bins of equal width; the first and the last count are of what is below and above.
+struct Bins {
+  double low = kUnknown;
+  double width = kUnknown;
+  std::vector<double> counts;
+};
+
+struct CodecError {
+  std::string codec;
+  double bits_per_value = kUnknown;
+  double rel_error = kUnknown;
+};
+
+// The tensors that crossed one cut in one direction, looked at by `epipe inspect`.
+struct InspectedCut {
+  int cut = 0;
+  Direction direction = Direction::kForward;
+  std::string layer;
+  double values = kUnknown;
+  double zeros = kUnknown;
+  double min = kUnknown;
+  double max = kUnknown;
+  double mean = kUnknown;
+  double deviation = kUnknown;
+  double kurtosis = kUnknown;
+  Bins histogram;       // of the values
+  Bins log2_histogram;  // of the magnitudes that are not zero
+  std::vector<CodecError> codecs;
+};
+
 struct RunData {
   std::string name;    // the last part of the folder's path
   std::string folder;  // as the user gave it
   std::vector<Step> steps;
   std::vector<Epoch> epochs;
   Trace trace;
+  std::vector<InspectedCut> inspection;
   std::string config;              // config.toml as it is
   std::vector<std::string> notes;  // what a reader of the page should know: a line cut off, a loss that is no number
 };
 
-// Reads metrics.jsonl and, where they exist, trace.json and config.toml. A file that a killed run left incomplete is read as far as
-// it goes; anything else that does not fit is an error that names file and line.
+// Reads metrics.jsonl and, where they exist, trace.json, inspect.json and config.toml; with inspect.json alone it is content as well. A
+// file that a killed run left incomplete is read as far as it goes; anything else that does not fit is an error that names file and line.
 Result<RunData> read_run(const std::string& folder);
 
 }  // namespace epipe::report

@@ -41,6 +41,7 @@ std::string to_toml(const TrainConfig& c) {
   add_text("augment", c.augment);
   add("max-length", c.max_length);
   add_text("bpe", c.bpe);
+  add("data-part", c.data_part);
   add("load-threads", c.load_threads);
   add_list("cuts", c.cuts);
   add_text("balance", c.balance);

@@ -27,6 +27,7 @@ struct TrainConfig {
   std::string augment = "auto";    // auto, none, crop, resized-crop
   std::int64_t max_length = 0;     // tokens; 0: 128
   std::string bpe;                 // folder of the tokenizer's files; empty: found near the data
+  double data_part = 1;            // the share of all samples that is used, the same ones in every run
   int load_threads = 4;            // that make batches ahead; they change no result
 
   std::vector<std::string> cuts;  // layer indices or names; empty: balanced, one stage per entry of `place`

@@ -9,6 +9,7 @@
 #include <stdexcept>
 
 #include "epipe/data/open.h"
+#include "epipe/data/part.h"
 #include "epipe/model/costs.h"
 #include "epipe/train/learned_codecs.h"
 #include "epipe/train/task_metrics.h"
@@ -20,8 +21,9 @@ using pipeline::StepResult;
 
 data::Splits open_data(const TrainConfig& config) {
   const bool text = model::takes_text(config.model);
-  return data::open_data({config.data, config.image_size, config.augment, config.max_length, config.bpe},
-                         text ? data::DataSpec::Kind::kText : data::DataSpec::Kind::kImages, config.seed);
+  auto splits = data::open_data({config.data, config.image_size, config.augment, config.max_length, config.bpe},
+                                text ? data::DataSpec::Kind::kText : data::DataSpec::Kind::kImages, config.seed);
+  return data::part_of(std::move(splits), config.data_part);
 }
 
 std::vector<std::size_t> choose_cuts(const TrainConfig& config, const model::Model& model, const data::Dataset& data) {
@@ -70,7 +72,8 @@ std::map<std::string, std::string> client_settings(const TrainConfig& c) {
           {"max_length", fmt::to_string(c.max_length)},
           {"bpe", c.bpe},
           {"replicas", fmt::to_string(c.replicas)},
-          {"bucket", fmt::to_string(c.bucket)}};
+          {"bucket", fmt::to_string(c.bucket)},
+          {"data_part", fmt::to_string(c.data_part)}};
 }
 
 Plan make_plan(const TrainConfig& config, const model::Model& model, const data::Dataset& data) {
@@ -103,7 +106,7 @@ std::vector<std::string> parameter_order(const model::Model& model) {
 
 }  // namespace
 
-Run::Run(const TrainConfig& config, Tracer* tracer, Reach* reach, std::unique_ptr<transport::Group> replicas)
+Run::Run(const TrainConfig& config, Tracer* tracer, Reach* reach, std::unique_ptr<transport::Group> replicas, pipeline::Tap tap)
     : config_(config),
       replica_(replicas ? replicas->rank() : 0),
       data_(open_data(config)),
@@ -119,6 +122,7 @@ Run::Run(const TrainConfig& config, Tracer* tracer, Reach* reach, std::unique_pt
   if (reach != nullptr) here.workers = {0};
   for (const std::string& device : config_.devices) here.devices.emplace_back(device);
   here.tracer = tracer;
+  here.tap = std::move(tap);
   here.replicas = std::move(replicas);
   here.bucket_bytes = static_cast<std::size_t>(config_.bucket) << 10U;
   share_ = std::make_unique<Share>(plan_, model_, std::move(here));

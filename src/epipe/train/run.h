@@ -20,8 +20,9 @@ namespace epipe::train {
 class Run {
  public:
   // Tracer and reach outlive the run. No tracer: no timeline; no reach: all workers are in this process. `replicas`: this worker in all
-  // replicas; null: there is one.
-  Run(const TrainConfig& config, Tracer* tracer, Reach* reach, std::unique_ptr<transport::Group> replicas = nullptr);
+  // replicas; null: there is one. A tap sees what crosses the cuts.
+  Run(const TrainConfig& config, Tracer* tracer, Reach* reach, std::unique_ptr<transport::Group> replicas = nullptr,
+      pipeline::Tap tap = {});
 
   std::uint64_t steps_per_epoch() const { return data::Loader::steps_per_epoch(data_.train->size(), config_.batch); }
   std::uint64_t all_steps() const { return steps_per_epoch() * static_cast<std::uint64_t>(config_.epochs); }

@@ -1,0 +1,145 @@
+// epipe inspect: what crosses the cuts of a run
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <nlohmann/json.hpp>
+#include <span>
+
+#include "epipe/base/file.h"
+#include "epipe/cli/command.h"
+#include "epipe/cli/train_flags.h"
+#include "epipe/report/page.h"
+#include "epipe/train/inspection.h"
+
+namespace epipe::cli {
+namespace {
+
+using nlohmann::ordered_json;
+
+struct Flags {
+  TrainFlags train;
+  train::InspectConfig how{
+      3, {"fp16", "uniform:8", "sort:6+2", "fast:6+2", "kmeans:4", "sort:3+1", "topk:0.1", "power:4", "ec:2", "dct:1"}, ""};
+  std::string run;
+  bool json = false;
+};
+
+// Only what a person should know.
+class Notes final : public train::Observer {
+ public:
+  void on_step(const train::Progress& p) override { fmt::print(stderr, "step {}/{}  loss {:.4f}\n", p.step, p.total_steps, p.loss); }
+  void on_epoch(const train::EpochResult& /*epoch*/) override {}
+  void on_note(const std::string& text) override { fmt::print(stderr, "{}\n", text); }
+};
+
+bool exists(const std::string& path) { return ::access(path.c_str(), F_OK) == 0; }
+
+// The flags given to inspect as arguments of train.
+std::vector<std::string> given(const CLI::App& inspect, const CLI::App& train) {
+  std::vector<std::string> words;
+  for (const CLI::Option* option : inspect.get_options()) {
+    const auto* const same = train.get_option_no_throw(option->get_name());
+    if (same == nullptr || option->count() == 0 || option->get_name() == "--help") continue;
+    const bool list = option->get_delimiter() != '\0';
+    const std::vector<std::string> values = list ? std::vector{CLI::detail::join(option->results(), ",")} : option->results();
+    for (const std::string& value : values) {
+      words.push_back(option->get_name());
+      if (option->get_items_expected_max() > 0) words.push_back(value);
+    }
+  }
+  return words;
+}
+
+// The configuration of a finished run, with what was given here on top.
+train::TrainConfig config_of_run(const CLI::App& inspect, const std::string& run) {
+  if (!exists(run + "/config.toml")) throw Failure(run + " is no run directory: it has no config.toml (epipe train --run-dir)");
+  TrainFlags flags;
+  CLI::App program;
+  program.set_config("--config");
+  auto* const train = program.add_subcommand("train");
+  add_train_flags(*train, flags);
+  std::vector<std::string> words = {"--config", run + "/config.toml", "train"};
+  for (std::string& word : given(inspect, *train)) words.push_back(std::move(word));
+  std::reverse(words.begin(), words.end());  // as CLI11 wants them
+  try {
+    program.parse(words);
+  } catch (const CLI::ParseError& error) {
+    throw Failure(fmt::format("{}/config.toml: {}", run, error.what()));
+  }
+  flags.config.connect.clear();  // all workers are threads of this process
+  if (inspect.count("--weights") == 0 && exists(run + "/model.safetensors")) flags.config.weights = run + "/model.safetensors";
+  flags.config.run_dir = run;
+  return checked(flags);
+}
+
+void write_report(const std::string& folder, const ordered_json& inspection) {
+  const std::string text = inspection.dump() + "\n";
+  value_or_fail(make_folders(folder));
+  value_or_fail(write_file(folder + "/inspect.json", {std::as_bytes(std::span(text))}));
+  const std::string page = report::page({value_or_fail(report::read_run(folder))});
+  value_or_fail(write_file(folder + "/report.html", {std::as_bytes(std::span(page))}));
+}
+
+void print_table(const ordered_json& inspection) {
+  fmt::print("{:<3} {:<8} {:<22} {:>10} {:>8} {:>10} {:>10} {:>10} {:>9}\n", "cut", "", "into", "values", "zeros %", "min", "max", "std",
+             "kurtosis");
+  for (const auto& cut : inspection.at("cuts")) {
+    const auto number = [&](const char* name) { return cut.at(name).get<double>(); };
+    fmt::print("{:<3} {:<8} {:<22} {:>10} {:>8.2f} {:>10.3g} {:>10.3g} {:>10.3g} {:>9.3g}\n", cut.at("cut").get<int>(),
+               cut.at("direction").get<std::string>(), cut.at("layer").get<std::string>(), cut.at("values").get<std::int64_t>(),
+               100 * number("zeros") / number("values"), number("min"), number("max"), number("std"), number("kurtosis"));
+  }
+  fmt::print("\n{:<3} {:<8} {:<12} {:>10} {:>10}\n", "cut", "", "codec", "bits/value", "rel_error");
+  for (const auto& cut : inspection.at("cuts")) {
+    for (const auto& codec : cut.at("codecs")) {
+      const bool failed = codec.contains("failed");
+      fmt::print(
+          "{:<3} {:<8} {:<12} {}\n", cut.at("cut").get<int>(), cut.at("direction").get<std::string>(), codec.at("codec").get<std::string>(),
+          failed ? "failed: " + codec.at("failed").get<std::string>()
+                 : fmt::format("{:>10.4g} {:>10.3e}", codec.at("bits_per_value").get<double>(), codec.at("rel_error").get<double>()));
+    }
+  }
+}
+
+void run_inspect(const Flags& flags, const CLI::App& command) {
+  try {
+    train::TrainConfig config = flags.run.empty() ? checked(flags.train) : config_of_run(command, flags.run);
+    const std::string folder = config.run_dir;
+    if (folder.empty() && !flags.json)
+      throw UsageError("expected a run directory, or --run-dir for the report of a run made of flags, or --json");
+    Notes notes;
+    const ordered_json inspection = train::inspect(config, flags.how, notes);
+    if (!folder.empty()) write_report(folder, inspection);
+    if (flags.json) {
+      fmt::print("{}\n", inspection.dump());
+    } else {
+      print_table(inspection);
+      fmt::print("\nwrote {0}/inspect.json and {0}/report.html\n", folder);
+    }
+  } catch (const std::invalid_argument& error) {
+    throw UsageError(error.what());
+  }
+}
+
+}  // namespace
+
+void add_inspect_command(CLI::App& app) {
+  auto flags = std::make_shared<Flags>();  // owned by the callback as well
+  auto* command = app.add_subcommand("inspect", "Histograms of what crosses the cuts, and the error of every codec on it");
+  auto* const run =
+      command->add_option("RUN", flags->run, "A run directory: its configuration, from its trained weights; flags below override");
+  command->add_option("--steps", flags->how.steps, "Training steps to look at")->check(CLI::Range(1, 100000))->capture_default_str();
+  command->add_option("--codecs", flags->how.codecs, "Codecs whose error is measured")->delimiter(',')->capture_default_str();
+  command->add_option("--dump", flags->how.dump, "Folder for the tensors as .npy files");
+  command->add_flag("--json", flags->json, "Print what inspect.json holds");
+  command->add_option("--run-dir", flags->train.config.run_dir, "Without RUN: folder for inspect.json and report.html")->excludes(run);
+  command->add_option("--weights", flags->train.config.weights, "Start from this file: safetensors or a state dict by torch.save");
+  command->add_option("--optimizer", flags->train.config.optimizer, "sgd, adam or adamw")
+      ->check(CLI::IsMember({"sgd", "adam", "adamw"}))
+      ->capture_default_str();
+  command->add_option("--lr", flags->train.config.lr, "Learning rate")->check(CLI::NonNegativeNumber)->capture_default_str();
+  add_stage_flags(*command, flags->train);
+  command->callback([flags, command] { run_inspect(*flags, *command); });
+}
+
+}  // namespace epipe::cli

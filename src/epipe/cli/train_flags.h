@@ -1,0 +1,28 @@
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <string>
+#include <vector>
+
+#include "epipe/cli/security_flags.h"
+#include "epipe/train/config.h"
+
+namespace epipe::cli {
+
+// The flags of epipe train and of its relatives.
+struct TrainFlags {
+  train::TrainConfig config;
+  std::vector<std::string> codec_at;
+  std::string weights;
+  SecurityFlags security;
+};
+
+// The model, the data and the stages.
+void add_stage_flags(CLI::App& command, TrainFlags& flags);
+// All that a run's config.toml may say.
+void add_train_flags(CLI::App& command, TrainFlags& flags);
+
+// What the flags mean. Throws UsageError where they do not fit together.
+train::TrainConfig checked(const TrainFlags& flags);
+
+}  // namespace epipe::cli
