@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <functional>
+#include <iostream>
 #include <numeric>
 #include <random>
 #include <thread>
@@ -303,6 +304,7 @@ TEST_P(Team_, LosesNothingWhateverIsLostAndWhenever) {
     expect_equal_weights(expected, config.run_dir);
   }
   EXPECT_GE(faults, rounds) << "the test must have tested something";
+  std::cout << faults << " faults\n";
 }
 
 bool appears(const torch::Tensor& values, const std::vector<Bytes>& messages) {

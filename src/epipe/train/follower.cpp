@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <new>
 #include <stdexcept>
 
 #include "epipe/base/file.h"
@@ -9,6 +10,7 @@
 #include "epipe/train/head.h"
 #include "epipe/train/learned_codecs.h"
 #include "epipe/train/step_json.h"
+#include "epipe/train/timeline.h"
 
 namespace epipe::train {
 namespace {
@@ -28,7 +30,7 @@ T field(const Message& command, const char* name) {
 
 }  // namespace
 
-Follower::Follower(FollowerConfig config) : config_(std::move(config)), checkpoints_(config_.checkpoints) {}
+Follower::Follower(FollowerConfig config) : config_(std::move(config)), tracer_(kFollowerEvents), checkpoints_(config_.checkpoints) {}
 Follower::~Follower() = default;
 
 Message Follower::obey(const Message& command) {
@@ -41,6 +43,8 @@ Message Follower::obey(const Message& command) {
     if (command.kind == "commit") return commit(command);
     if (command.kind == "save") return save();
     if (command.kind == "weights") return weights();
+    if (command.kind == "clock") return clock();
+    if (command.kind == "timeline") return timeline();
     if (command.kind == "end") return end();
     if (command.kind == "leave") return leave();
     return failed(fmt::format("unknown command {}", model::in_quotes(command.kind)), false);
@@ -50,6 +54,9 @@ Message Follower::obey(const Message& command) {
     return failed(error.what(), true);
   } catch (const Closed&) {
     return failed("the way to another process was closed", true);
+  } catch (const std::bad_alloc&) {
+    return failed(fmt::format("there is not enough memory for the command {}; --session-memory of the server limits it", command.kind),
+                  false);
   } catch (const std::exception& error) {
     return failed(error.what(), false);
   }
@@ -75,7 +82,7 @@ Message Follower::plan(const Message& command) {
     const std::vector<torch::Device> devices(static_cast<std::size_t>(count), config_.device);
     model::Model model = model::build_model(plan.model, plan.data);  // the client sends the weights
     insert_learned_codecs(model, plan);
-    share_ = std::make_unique<Share>(plan, model, Here{{worker_}, devices, nullptr});
+    share_ = std::make_unique<Share>(plan, model, Here{{worker_}, devices, &tracer_});
     plan_ = theirs;
     fresh_ = true;
   }
@@ -130,6 +137,10 @@ Message Follower::save() {
 }
 
 Message Follower::weights() { return {"weights", json::object(), share().weights()}; }
+
+Message Follower::clock() const { return {"clock", {{"now", tracer_.now()}}}; }
+
+Message Follower::timeline() const { return {"timeline", {{"events", timeline_json(tracer_)}}}; }
 
 Message Follower::end() {
   if (!config_.keep_checkpoints) {

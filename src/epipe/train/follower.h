@@ -43,6 +43,8 @@ struct FollowerConfig {
 //   commit {step, lr, scale}    -> committed                                    once per step, however often it is said
 //   save                        -> saved                                        a checkpoint
 //   weights                     -> weights + tensors
+//   clock                       -> clock {now}                                  of the timeline, which begins with the follower
+//   timeline                    -> timeline {events}                            see timeline.h
 //   end                         -> ended                                        the run is over and its checkpoints go
 //   leave                       -> left                                         the client will come back some day
 //
@@ -66,11 +68,14 @@ class Follower {
   Message commit(const Message& command);
   Message save();
   Message weights();
+  Message clock() const;
+  Message timeline() const;
   Message end();
   Message leave();
   Share& share();
 
   FollowerConfig config_;
+  Tracer tracer_;
   Checkpoints checkpoints_;
   nlohmann::json plan_;
   int worker_ = 0;

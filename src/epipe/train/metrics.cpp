@@ -76,11 +76,11 @@ std::uint64_t peak_memory_bytes() {
   return static_cast<std::uint64_t>(usage.ru_maxrss) * 1024;
 }
 
-std::string trace_json(const Tracer& tracer, int workers) {
+std::string trace_json(const std::vector<Tracer::Event>& traced, int workers) {
   json events = json::array();
   std::map<int, std::string> tracks;
   for (int w = 0; w < workers; ++w) tracks[w] = fmt::format("worker {}", w);
-  for (const Tracer::Event& e : tracer.events()) {
+  for (const Tracer::Event& e : traced) {
     if (e.track >= 100) {
       const int way = e.track - 100;
       tracks[e.track] = fmt::format("cut {} {} {}", way / 4, way % 4 < 2 ? "forward" : "backward", way % 2 == 0 ? "sender" : "receiver");

@@ -40,6 +40,7 @@ class Run {
     weights_file_ = path;
     new_parts_ = new_parts;
   }
+  std::vector<Tracer::Event> timelines(const Tracer& own) { return team_->timelines(own); }
   void save() { team_->save(); }
   void end() { team_->end(); }
   void leave() { team_->leave(); }

@@ -5,9 +5,12 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <iterator>
+#include <limits>
 
 #include "epipe/base/queue.h"
 #include "epipe/train/step_json.h"
+#include "epipe/train/timeline.h"
 
 namespace epipe::train {
 
@@ -24,6 +27,7 @@ namespace {
 
 // A peer that answers has its reason by then; the client's own is that the peer went away.
 constexpr transport::Patience kReasonPatience = std::chrono::seconds(2);
+constexpr int kClockQuestions = 3;
 
 bool contains(const std::vector<std::uint64_t>& steps, std::uint64_t step) {
   return std::find(steps.begin(), steps.end(), step) != steps.end();
@@ -152,6 +156,7 @@ StepResult Team::run(const StepHead& head) {
   StepResult result = run_own(head);
   norms_.clear();
   if (head.norms) norms_ = share_.squared_gradient_norms();
+  confirm_commit();
   for_all_answers("stepped", [&](Peer& peer, const Message& answer) {
     try {
       merge(result, step_result_from_json(answer.fields.at("result"), plan_.cuts.size(), result.workers.size()));
@@ -173,6 +178,7 @@ StepResult Team::run_own(const StepHead& head) {
     share_.disconnect();
     for (const auto& peer : peers_) {
       try {
+        if (decision_) peer->answer("committed", kReasonPatience);
         peer->answer("stepped", kReasonPatience);
       } catch (const PeerFailed&) {
         throw;
@@ -205,26 +211,67 @@ void Team::commit(std::uint64_t step, double lr) {
   }
   share_.commit(step, lr, decision_->scale);
   if (lost) std::rethrow_exception(lost);
+}
+
+void Team::confirm_commit() {
+  if (!decision_) return;
   for_all_answers("committed", [&](Peer&, const Message& answer) { draining_ = draining_ || answer.fields.value("drain", false); });
   decision_.reset();
 }
 
 void Team::save() {
+  confirm_commit();
   for (const auto& peer : peers_) peer->ask({"save"});
   checkpoints_.save(share_.checkpoint());
   for_all_answers("saved", [](Peer&, const Message&) {});
 }
 
 NamedTensors Team::weights() {
+  confirm_commit();
   for (const auto& peer : peers_) peer->ask({"weights"});
   NamedTensors all = share_.weights();
   for_all_answers("weights", [&](Peer&, const Message& answer) { all.insert(answer.tensors.begin(), answer.tensors.end()); });
   return all;
 }
 
+// What to add to the peer's clock for ours. Of some questions the one with the fastest answer tells best: it lies in its middle.
+double Team::clock_offset(Peer& peer, const Tracer& own) {
+  double fastest = std::numeric_limits<double>::infinity();
+  double offset = 0;
+  for (int i = 0; i < kClockQuestions; ++i) {
+    const double asked = own.now();
+    peer.ask({"clock"});
+    const Message answer = peer.answer("clock");
+    const double answered = own.now();
+    if (answered - asked >= fastest) continue;
+    fastest = answered - asked;
+    const auto now = answer.fields.find("now");
+    if (now != answer.fields.end() && now->is_number()) offset = (asked + answered) / 2 - now->get<double>();
+  }
+  return offset;
+}
+
+std::vector<Tracer::Event> Team::timelines(const Tracer& own) {
+  std::vector<Tracer::Event> all;
+  try {
+    confirm_commit();
+    for (const auto& peer : peers_) {
+      const double offset = clock_offset(*peer, own);
+      peer->ask({"timeline"});
+      const Message answer = peer->answer("timeline");
+      auto events = timeline_from_json(answer.fields.value("events", nlohmann::json()), peer->worker(), plan_.cuts.size(), offset);
+      std::move(events.begin(), events.end(), std::back_inserter(all));
+    }
+  } catch (const transport::Lost&) {  // the timeline is for people to look at: not worth a replay
+  } catch (const transport::TimedOut&) {
+  }
+  return all;
+}
+
 // A peer that is lost now keeps its checkpoints until its operator removes them; the run has all it needs.
 void Team::say_goodbye(const std::string& command, const std::string& kind) {
   try {
+    confirm_commit();
     for (const auto& peer : peers_) peer->ask({command});
     for_all_answers(kind, [](Peer&, const Message&) {});
   } catch (const transport::Lost&) {
