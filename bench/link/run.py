@@ -73,7 +73,7 @@ class Network:
         return run(*self.enter(side), *command)
 
     def limit(self, mbit):
-        burst = max(16_000, mbit * 1_000_000 // 8 // 1000)  # 1 ms of the rate: little is free after a pause
+        burst = max(5_000, mbit * 1_000_000 // 8 // 1000)  # 1 ms of the rate, some packets: little is free after a pause
         for side in (0, 1):
             self.inside(side, "tc", "qdisc", "replace", "dev", f"wire{side}", "root", "tbf", "rate", f"{mbit}mbit", "burst", burst,
                         "latency", "200ms")

@@ -3,6 +3,7 @@
 
 #include <iostream>
 #include <random>
+#include <utility>
 
 #include "epipe/base/file.h"
 #include "serve/split.h"
@@ -61,7 +62,10 @@ class Reaper {
       if (client_->wait(pause)) break;
       kill_next();
     }
-    while (!client_->wait(120)) FAIL() << "hangs: " << client_->log();
+    for (std::size_t before = 0; !client_->wait(120);) {
+      const std::size_t now = file_bytes(split_.file("run/metrics.jsonl")).size();
+      if (std::exchange(before, now) == now) FAIL() << "hangs: " << client_->log();
+    }
     ASSERT_EQ(client_->wait(0), 0) << client_->log();
     std::cout << killed_ << " processes killed\n";
   }

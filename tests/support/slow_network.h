@@ -20,7 +20,7 @@ class SlowNetwork {
  public:
   explicit SlowNetwork(const std::string& rate) {
     for (pid_t& holder : holders_) holder = hold();
-    for (int side = 0; side < 2; ++side) wait_for_namespace(holders_[static_cast<std::size_t>(side)]);
+    for (pid_t& holder : holders_) wait_for_namespace(holder);
     inside(0, "ip link add wire0 type veth peer name wire1 netns " + std::to_string(holders_[1]));
     for (int side = 0; side < 2; ++side) {
       const std::string wire = "wire" + std::to_string(side);
@@ -51,9 +51,12 @@ class SlowNetwork {
     const ssize_t length = ::readlink(("/proc/" + process + "/ns/net").c_str(), name.data(), name.size());
     return length > 0 ? std::string(name.data(), static_cast<std::size_t>(length)) : "";
   }
-  void wait_for_namespace(pid_t pid) {
+  void wait_for_namespace(pid_t& pid) {
     for (int i = 0; i < 500; ++i) {
-      if (::waitpid(pid, nullptr, WNOHANG) != 0) fail("network namespaces are not permitted");
+      if (::waitpid(pid, nullptr, WNOHANG) != 0) {
+        pid = 0;
+        fail("network namespaces are not permitted");
+      }
       const std::string own = namespace_of(std::to_string(pid));
       if (!own.empty() && own != namespace_of("self")) return;
       std::this_thread::sleep_for(std::chrono::milliseconds(10));

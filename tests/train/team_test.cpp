@@ -275,6 +275,7 @@ TEST_P(Team_, LosesNothingWhateverIsLostAndWhenever) {
   const std::string expected = undisturbed(folder);
   std::mt19937 random(7);
   const int rounds = std::getenv("EPIPE_LONG_TESTS") != nullptr ? 12 : 3;  // one of each kind
+  const int workers = *std::max_element(GetParam().first.begin(), GetParam().first.end()) + 1;
   int faults = 0;
   for (int round = 0; round < rounds; ++round) {
     const Fault fault = std::array{Fault::kCutLink, Fault::kKillFollower, Fault::kKillClient}[static_cast<std::size_t>(round) % 3];
@@ -286,7 +287,7 @@ TEST_P(Team_, LosesNothingWhateverIsLostAndWhenever) {
     for (int life = 0; !finished && life < 60; ++life) {
       {
         const std::lock_guard lock(countdown.mutex);
-        countdown.left = std::uniform_int_distribution<int>(1, 300)(random);
+        countdown.left = std::uniform_int_distribution<int>(1, 150 * workers)(random);  // about what an undisturbed life takes
         countdown.fault = fault;
       }
       Silent observer;
