@@ -1,5 +1,5 @@
 # A thin layer over CMakePresets.json: each target sets the machine up, then calls cmake or ctest.
-.PHONY: help setup build test demo check bench asan tsan fuzz clean
+.PHONY: help setup build test faults demo check bench asan tsan fuzz clean
 .DEFAULT_GOAL := help
 
 JOBS ?= $(shell nproc)
@@ -27,10 +27,14 @@ bench: build     ## codecs against memcpy and LibTorch operators, then the kerne
 	@cmake --build --preset release -j $(JOBS) --target kernels_bench
 	@build/bench/kernels_bench
 
-check: build     ## format, layers, warnings as errors, clang-tidy, sanitizers, tests
+faults: build    ## the fault suites at length: links cut and processes killed, over and over
+	@EPIPE_LONG_TESTS=1 EPIPE_PROGRAM=$(CURDIR)/build/epipe build/tests/train_team_test --gtest_brief=1
+	@EPIPE_LONG_TESTS=1 EPIPE_PROGRAM=$(CURDIR)/build/epipe build/tests/serve_fault_test --gtest_brief=1
+
+check: build     ## format, layers, warnings as errors, clang-tidy, sanitizers, tests, the fault suites at length
 	@tools/setup.sh packages-check.txt
 	@JOBS=$(JOBS) tools/check.sh
-	@$(MAKE) --no-print-directory test asan tsan
+	@$(MAKE) --no-print-directory test faults asan tsan
 
 # Instrumented builds of the same tests, leaks included. With one OpenMP thread only epipe's own threads run, and those are
 # instrumented; libgomp, LibTorch and OpenBLAS are not. gRPC's threads are not either: under ThreadSanitizer what has a frame of gRPC in

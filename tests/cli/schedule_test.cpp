@@ -1,11 +1,13 @@
 // epipe schedule, as a user calls it.
 #include <gtest/gtest.h>
 
+#include <fstream>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "support/program.h"
+#include "support/temp_folder.h"
 
 namespace epipe::cli {
 namespace {
@@ -35,6 +37,39 @@ TEST(ScheduleCommand, PricesTheScheduleWithTheGivenCosts) {
   EXPECT_EQ(priced.code, 0);
   EXPECT_NE(priced.output.find("with these costs: makespan 30, bubble 20.0 %"), std::string::npos) << priced.output;
   EXPECT_NE(priced.output.find("speed-up over one worker 2.40, at most 2.40"), std::string::npos) << priced.output;
+}
+
+std::string costs_file(const testing::TempFolder& folder, const std::string& text) {
+  std::ofstream(folder.file("costs.json")) << text;
+  return " --place 0,1 --chunks 2 --costs " + folder.file("costs.json");
+}
+
+TEST(ScheduleCommand, PricesAStepWithLinksCodecsAndSharedCoresFromAFile) {
+  const testing::TempFolder folder;
+  const std::string text = R"({"forward": [1, 1], "backward": [1, 1], "bytes_forward": [30], "bytes_backward": [0], "bytes_per_second": 10,
+                               "encode_forward": [0.5], "latency": 0.25, "machine_of": [0, 0], "cores": [2]})";
+  const Outcome priced = run(costs_file(folder, text));
+  EXPECT_EQ(priced.code, 0) << priced.output;
+  // F 0 0 | encode | 3 s on the link, twice | latency | F 1 1 | B 0 1 | B 1 1 | latency | B 1 0
+  EXPECT_EQ(priced.output.substr(0, 14), "makespan 12 s,") << priced.output;
+  EXPECT_NE(run(costs_file(folder, text) + " --json").output.find(R"("makespan":12.0)"), std::string::npos);
+}
+
+TEST(ScheduleCommand, RefusesACostsFileThatDoesNotFit) {
+  const testing::TempFolder folder;
+  const std::string start = R"({"forward": [1, 1], "backward": [1, 1], "bytes_forward": [30], )";
+  for (const auto& [text, reason] : std::vector<std::pair<std::string, std::string>>{
+           {"no JSON", "expected a JSON object"},
+           {R"({"forwards": [1]})", "unknown field forwards"},
+           {start + R"("bytes_backward": [0, 0], "bytes_per_second": 1})", "expected 1 backward transfer costs"},
+           {start + R"("bytes_backward": [0], "bytes_per_second": 0})", "bytes_per_second must be more than 0"},
+           {start + R"("bytes_backward": [0], "bytes_per_second": 1, "cores": [1]})", "machine 1 has no number of cores"},
+           {start + R"("bytes_backward": "x", "bytes_per_second": 1})", "must be array"},
+       }) {
+    const Outcome bad = run(costs_file(folder, text));
+    EXPECT_EQ(bad.code, 2) << text;
+    EXPECT_NE(bad.output.find(reason), std::string::npos) << bad.output;
+  }
 }
 
 TEST(ScheduleCommand, OrdersTheActionsForTheCostsWhenAsked) {

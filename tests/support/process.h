@@ -20,7 +20,8 @@ namespace epipe::testing {
 // The program in the background, its output in a file. Killed with the object.
 class Process {
  public:
-  Process(const std::vector<std::string>& arguments, std::string log) : log_(std::move(log)) {
+  // `before` is put before the program: "nsenter", ...
+  Process(const std::vector<std::string>& arguments, std::string log, const std::vector<std::string>& before = {}) : log_(std::move(log)) {
     const char* const program = std::getenv("EPIPE_PROGRAM");
     if (program == nullptr) throw std::runtime_error("EPIPE_PROGRAM is not set; run this test through ctest");
     pid_ = ::fork();
@@ -29,10 +30,12 @@ class Process {
     const int out = ::open(log_.c_str(), O_WRONLY | O_CREAT | O_APPEND, 0666);
     ::dup2(out, STDOUT_FILENO);
     ::dup2(out, STDERR_FILENO);
-    std::vector<char*> argv = {const_cast<char*>(program)};
+    std::vector<char*> argv;
+    for (const std::string& word : before) argv.push_back(const_cast<char*>(word.c_str()));
+    argv.push_back(const_cast<char*>(program));
     for (const std::string& argument : arguments) argv.push_back(const_cast<char*>(argument.c_str()));
     argv.push_back(nullptr);
-    ::execv(program, argv.data());
+    ::execvp(argv[0], argv.data());
     ::_exit(127);
   }
   ~Process() {

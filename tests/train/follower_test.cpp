@@ -6,7 +6,9 @@
 #include <cstdlib>
 #include <fstream>
 
+#include "epipe/model/portable.h"
 #include "epipe/model/safetensors.h"
+#include "epipe/train/timeline.h"
 #include "epipe/transport/inproc/inproc.h"
 #include "support/temp_folder.h"
 #include "support/training.h"
@@ -53,6 +55,58 @@ class Follower_ : public ::testing::Test {
   TempFolder folder_;
   std::vector<std::unique_ptr<transport::Link>> peers_;
 };
+
+TEST(Timeline, OfAPeerKeepsItsEventsAndNothingElse) {
+  Tracer tracer(10);
+  tracer.add({1, "forward", "F 0 1", 1, 2, 7});
+  tracer.add({104, "encode", "encode 0", 2, 3, 7});
+  const auto events = timeline_from_json(timeline_json(tracer), 1, 2, 0.5);
+  ASSERT_EQ(events.size(), 2U);
+  EXPECT_EQ(events[0].track, 1);
+  EXPECT_EQ(events[0].category, "forward");
+  EXPECT_EQ(events[0].name, "F 0 1");
+  EXPECT_EQ(events[0].begin, 1.5);
+  EXPECT_EQ(events[0].end, 2.5);
+  EXPECT_EQ(events[0].step, 7U);
+  EXPECT_EQ(events[1].track, 104);
+  for (const char* const wrong : {
+           "7",
+           "{}",
+           "[7]",
+           "[[]]",
+           R"([[1, "wait", "", 0, 1]])",       // no list of events
+           R"([[0, "wait", "", 0, 1, 0]])",    // the client's own track
+           R"([[108, "wait", "", 0, 1, 0]])",  // a cut that the run does not have
+           R"([[1, "wait", "", 3, 2, 0]])",    // ends before it begins
+           R"([[1, "wait", "", -5, 2, 0]])",   // before the run
+           R"([[1e300, "wait", "", 0, 1, 0]])",
+           R"([[1, "wait", "", 0, 1, "x"]])",
+           R"([[1, 2, 3, 4, 5, 6]])",
+       }) {
+    EXPECT_TRUE(timeline_from_json(json::parse(wrong), 1, 2, 0).empty()) << wrong;
+  }
+  EXPECT_EQ(timeline_from_json(json::parse(R"([[1, "anything", "a name that is far too long to be one of ours", 0, 1, 0]])"), 1, 2, 0)
+                .at(0)
+                .name.size(),
+            32U);
+  EXPECT_EQ(timeline_from_json(json(std::vector<json>(kFollowerEvents + 9, {1, "wait", "", 0, 1, 0})), 1, 2, 0).size(), kFollowerEvents);
+}
+
+TEST(PortableName, NamesNoFile) {
+  const TempFolder folder;
+  std::ofstream(folder.file("config.json")) << R"({"hidden_size": 24, "num_attention_heads": 3, "layer_norm_eps": 0.001})";
+  const std::string name = model::portable_name("roberta:" + folder.path());
+  EXPECT_EQ(name.find(folder.path()), std::string::npos);
+  EXPECT_TRUE(name.starts_with("roberta:{")) << name;
+  EXPECT_EQ(model::portable_name(name), name);
+  EXPECT_TRUE(model::is_portable(name));
+  EXPECT_EQ(model::portable_name("cnn"), "cnn");
+  EXPECT_TRUE(model::is_portable("cnn"));
+  for (const char* const path : {"roberta:DIR", "roberta:/etc", "torchscript:FILE", "torchscript:/etc/passwd", "unknown"}) {
+    EXPECT_FALSE(model::is_portable(path)) << path;
+  }
+  EXPECT_THROW(model::portable_name("roberta:/nowhere"), std::invalid_argument);
+}
 
 TEST_F(Follower_, SaysWhereItStands) {
   Follower follower(config());

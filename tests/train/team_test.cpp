@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <functional>
+#include <iostream>
 #include <numeric>
 #include <random>
 #include <thread>
@@ -276,6 +277,7 @@ TEST_P(Team_, LosesNothingWhateverIsLostAndWhenever) {
   const std::string expected = undisturbed(folder);
   std::mt19937 random(7);
   const int rounds = std::getenv("EPIPE_LONG_TESTS") != nullptr ? 12 : 3;  // one of each kind
+  const int workers = *std::max_element(GetParam().first.begin(), GetParam().first.end()) + 1;
   int faults = 0;
   for (int round = 0; round < rounds; ++round) {
     const Fault fault = std::array{Fault::kCutLink, Fault::kKillFollower, Fault::kKillClient}[static_cast<std::size_t>(round) % 3];
@@ -287,7 +289,7 @@ TEST_P(Team_, LosesNothingWhateverIsLostAndWhenever) {
     for (int life = 0; !finished && life < 60; ++life) {
       {
         const std::lock_guard lock(countdown.mutex);
-        countdown.left = std::uniform_int_distribution<int>(1, 300)(random);
+        countdown.left = std::uniform_int_distribution<int>(1, 150 * workers)(random);  // about what an undisturbed life takes
         countdown.fault = fault;
       }
       Silent observer;
@@ -305,6 +307,7 @@ TEST_P(Team_, LosesNothingWhateverIsLostAndWhenever) {
     expect_equal_weights(expected, config.run_dir);
   }
   EXPECT_GE(faults, rounds) << "the test must have tested something";
+  std::cout << faults << " faults\n";
 }
 
 // An infinite pixel makes step 3 a step that is not finite, in the client's own stages and in all others.

@@ -151,7 +151,7 @@ TEST_P(OtherProcess, StalledDoesNotStopACloseHere) {
   other.link->close();
   sender.join();
   other.link.reset();
-  EXPECT_LT(watch.seconds(), 5.0);
+  EXPECT_LT(watch.seconds(), 15.0);  // two times 2 s of lingering, where the kernel still took something in the first
 }
 
 INSTANTIATE_TEST_SUITE_P(Grpc, OtherProcess, ::testing::Bool(), [](const auto& its) { return its.param ? "Listening" : "Dialing"; });

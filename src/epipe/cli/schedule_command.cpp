@@ -2,7 +2,10 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <nlohmann/json.hpp>
+
 #include "epipe/cli/command.h"
+#include "epipe/cli/costs_file.h"
 #include "epipe/schedule/generate.h"
 #include "epipe/schedule/print.h"
 #include "epipe/schedule/simulate.h"
@@ -14,7 +17,9 @@ struct Flags {
   std::string policy = "gpipe";
   std::string place;
   int chunks = 0;
+  std::string costs_file;
   bool csv = false;
+  bool json = false;
   bool fit = false;
   std::vector<double> forward;
   std::vector<double> backward;
@@ -57,9 +62,23 @@ void print_price(const schedule::Schedule& made, const schedule::Costs& costs) {
   fmt::print("speed-up over one worker {:.2f}, at most {:.2f} with this placement\n", serial / timeline.makespan, serial / least);
 }
 
+// A step with links, codecs and shared cores.
+void price_step(const Flags& flags, schedule::Policy policy, const schedule::Placement& placement) {
+  const PricedStep step = read_costs_file(flags.costs_file, placement);
+  const auto unit_costs = schedule::equal_costs(placement.stages(), 1, 1);
+  const auto made = value_or_usage(schedule::generate(policy, placement, flags.chunks, flags.fit ? step.costs : unit_costs), "--chunks");
+  const auto timeline = value_or_fail(simulate(made, step.costs, step.resources));
+  if (!flags.json) return print_summary(timeline, " s");
+  const nlohmann::json line = {{"makespan", timeline.makespan},
+                               {"bubble_of_worker", timeline.bubble_of_worker},
+                               {"serial_time", serial_time(made.chunks, step.costs)}};
+  fmt::print("{}\n", line.dump());
+}
+
 void run_schedule(const Flags& flags) {
   const auto policy = value_or_usage(schedule::parse_policy(flags.policy), "--schedule");
   const auto placement = value_or_usage(schedule::parse_placement(flags.place), "--place");
+  if (!flags.costs_file.empty()) return price_step(flags, policy, placement);
   const auto costs = costs_from_flags(flags, placement.stages());
   const auto unit_costs = schedule::equal_costs(placement.stages(), 1, 1);
   const auto made = value_or_usage(schedule::generate(policy, placement, flags.chunks, flags.fit ? costs : unit_costs), "--chunks");
@@ -87,6 +106,9 @@ void add_schedule_command(CLI::App& app) {
   costs("--costs-forward", flags->forward, "What a forward takes on each stage, or one value for all (1)");
   costs("--costs-backward", flags->backward, "What a backward takes on each stage, or one value for all (1)");
   costs("--costs-transfer", flags->transfer, "What crossing each cut takes, in either direction, or one value for all (0)");
+  auto* const file = command->add_option("--costs", flags->costs_file,
+                                         "Price a step with links, codecs and shared cores, in seconds, from this JSON file");
+  command->add_flag("--json", flags->json, "With --costs: the price as one JSON object")->needs(file);
   command->add_flag("--fit", flags->fit, "Order the actions for these costs instead of equal ones");
   command->callback([flags] { run_schedule(*flags); });
 }

@@ -194,7 +194,7 @@ Layers make_layers(const RobertaConfig& c, const data::DataSpec& data) {
 Layers make_roberta_base(const data::DataSpec& data, const std::string&) { return make_layers({}, data); }
 
 Layers make_roberta(const data::DataSpec& data, const std::string& argument) {
-  const auto config = read_roberta_config(argument);
+  const auto config = roberta_config_of(argument);
   if (!config) throw std::invalid_argument(config.error().message);
   return make_layers(config.value(), data);
 }

@@ -105,4 +105,26 @@ Result<RobertaConfig> read_roberta_config(const std::string& path) {
   return config;
 }
 
+Result<RobertaConfig> roberta_config_of(const std::string& argument) {
+  return argument.starts_with('{') ? parse_roberta_config(argument) : read_roberta_config(argument);
+}
+
+std::string to_json_text(const RobertaConfig& c) {
+  const nlohmann::json object = {{"model_type", "roberta"},
+                                 {"vocab_size", c.vocab_size},
+                                 {"hidden_size", c.hidden_size},
+                                 {"num_hidden_layers", c.num_hidden_layers},
+                                 {"num_attention_heads", c.num_attention_heads},
+                                 {"intermediate_size", c.intermediate_size},
+                                 {"max_position_embeddings", c.max_position_embeddings},
+                                 {"type_vocab_size", c.type_vocab_size},
+                                 {"pad_token_id", c.pad_token_id},
+                                 {"hidden_dropout_prob", c.hidden_dropout_prob},
+                                 {"attention_probs_dropout_prob", c.attention_probs_dropout_prob},
+                                 {"classifier_dropout", c.classifier_dropout},
+                                 {"layer_norm_eps", c.layer_norm_eps},
+                                 {"initializer_range", c.initializer_range}};
+  return object.dump();
+}
+
 }  // namespace epipe::model

@@ -29,5 +29,9 @@ struct RobertaConfig {
 Result<RobertaConfig> parse_roberta_config(std::string_view json);
 // config.json in a folder, or the file itself.
 Result<RobertaConfig> read_roberta_config(const std::string& path);
+// What "roberta:ARGUMENT" means: the text itself where it begins with a brace, which opens no file, otherwise the path of one.
+Result<RobertaConfig> roberta_config_of(const std::string& argument);
+// parse_roberta_config() of it gives an equal one.
+std::string to_json_text(const RobertaConfig& config);
 
 }  // namespace epipe::model

@@ -5,6 +5,7 @@
 #include <numeric>
 
 #include "epipe/schedule/arrivals.h"
+#include "epipe/schedule/shared_run.h"
 #include "epipe/schedule/validate.h"
 
 namespace epipe::schedule {
@@ -82,6 +83,20 @@ Result<Timeline> simulate(const Schedule& schedule, const Costs& costs) {
   EPIPE_TRY(validate(schedule, std::numeric_limits<int>::max()));
   EPIPE_TRY(check(costs, schedule.placement.stages()));
   Timeline timeline = Simulator(schedule, costs).run();
+  measure_bubble(timeline);
+  count_live(schedule, timeline);
+  return timeline;
+}
+
+Result<Timeline> simulate(const Schedule& schedule, const Costs& costs, const Resources& resources) {
+  EPIPE_TRY(validate(schedule, std::numeric_limits<int>::max()));
+  EPIPE_TRY(check(costs, schedule.placement.stages()));
+  EPIPE_TRY(check(resources, schedule.placement));
+  Timeline timeline;
+  timeline.per_worker = SharedRun(schedule, costs, resources).run();
+  for (const auto& intervals : timeline.per_worker) {
+    if (!intervals.empty()) timeline.makespan = std::max(timeline.makespan, intervals.back().end);
+  }
   measure_bubble(timeline);
   count_live(schedule, timeline);
   return timeline;

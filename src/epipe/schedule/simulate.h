@@ -3,14 +3,11 @@
 #include <vector>
 
 #include "epipe/schedule/costs.h"
+#include "epipe/schedule/interval.h"
+#include "epipe/schedule/resources.h"
 #include "epipe/schedule/schedule.h"
 
 namespace epipe::schedule {
-
-struct Interval {
-  double start = 0;
-  double end = 0;
-};
 
 // When everything happens, in the unit of the costs.
 struct Timeline {
@@ -26,6 +23,10 @@ struct Timeline {
 // Every action starts as soon as its worker is free and its input is there. Transfers overlap with computing and are serial by cut and
 // direction; no queue is ever full.
 Result<Timeline> simulate(const Schedule& schedule, const Costs& costs);
+
+// The same with what else a step needs. Here a link joins two workers, one for each direction: what any cut sends from one to the other
+// follows each other on it, first come, first served.
+Result<Timeline> simulate(const Schedule& schedule, const Costs& costs, const Resources& resources);
 
 // One worker that runs everything.
 double serial_time(int chunks, const Costs& costs);

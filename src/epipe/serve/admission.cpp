@@ -8,6 +8,7 @@
 #include <stdexcept>
 
 #include "epipe/model/model.h"
+#include "epipe/model/portable.h"
 #include "epipe/schedule/generate.h"
 #include "epipe/schedule/simulate.h"
 #include "epipe/train/plan.h"
@@ -30,9 +31,11 @@ int in_flight(const train::Plan& plan, int worker) {
 
 void admit(const nlohmann::json& json, int worker, const SessionLimits& limits) {
   const train::Plan plan = train::plan_from_json(json);
-  const auto names = model::model_names();
-  if (std::find(names.begin(), names.end(), plan.model) == names.end()) {
-    throw std::invalid_argument(fmt::format("this server knows no model \"{}\"; it knows {}", plan.model, fmt::join(names, ", ")));
+  if (!model::is_portable(plan.model)) {
+    auto names = model::model_names();
+    std::erase_if(names, [](const std::string& name) { return !model::is_portable(name); });
+    throw std::invalid_argument(
+        fmt::format("this server knows no model \"{}\"; it knows {}, and roberta by its config", plan.model, fmt::join(names, ", ")));
   }
   if (plan.threads > limits.threads) {
     throw std::invalid_argument(fmt::format("{} threads per worker, but this server allows {}", plan.threads, limits.threads));

@@ -10,6 +10,7 @@
 #include <array>
 #include <cerrno>
 #include <cstring>
+#include <fstream>
 #include <iostream>
 #include <iterator>
 #include <nlohmann/json.hpp>
@@ -109,6 +110,14 @@ SessionConfig read_session_config() {
   } catch (const json::exception&) {
     throw std::runtime_error("\"epipe session\" is started by \"epipe serve\", not by hand");
   }
+}
+
+// The sixth number of statm: pages of data and stack.
+std::uint64_t held_bytes() {
+  std::ifstream statm("/proc/self/statm");
+  std::uint64_t pages = 0;
+  for (int field = 0; field < 6; ++field) statm >> pages;
+  return pages * static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
 }
 
 void become_session(const SessionLimits& limits) {

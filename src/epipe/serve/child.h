@@ -17,6 +17,8 @@ pid_t start_session(const SessionConfig& config);
 
 // The configuration that start_session wrote to this process. Throws std::runtime_error.
 SessionConfig read_session_config();
+// Bytes of this process that the limit on a session's memory counts.
+std::uint64_t held_bytes();
 // The other half of start_session: limits on the process, and its end when the server ends.
 void become_session(const SessionLimits& limits);
 

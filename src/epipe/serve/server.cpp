@@ -31,6 +31,7 @@ using transport::Refusal;
 
 constexpr transport::Patience kMeasurePatience = std::chrono::seconds(30);
 constexpr double kStartSeconds = 30;
+constexpr std::uint64_t kRoomBytes = 100'000'000;  // threads and buffers of a first connection
 
 bool is_hex(const std::string& text, std::size_t digits) {
   return text.size() == digits && text.find_first_not_of("0123456789abcdef") == std::string::npos;
@@ -50,6 +51,22 @@ struct Running {
   std::string socket;
 };
 
+// A thread that answers one measuring peer.
+struct Measuring {
+  std::thread thread;
+  std::shared_ptr<std::atomic<bool>> over = std::make_shared<std::atomic<bool>>(false);  // shared with the thread
+};
+
+// What a session holds before it has a model, this process holds as well: the libraries, and the threads of a listener.
+void require_room(std::uint64_t session_bytes) {
+  const std::uint64_t least = held_bytes() + kRoomBytes;
+  if (session_bytes == 0 || session_bytes >= least) return;
+  throw std::invalid_argument(
+      fmt::format("a session needs {:.2f} GB and its model's weights, gradients and activations, but may hold {:.2f}; "
+                  "give --session-memory more",
+                  static_cast<double>(least) / 1e9, static_cast<double>(session_bytes) / 1e9));
+}
+
 // The folder for the sessions' sockets, which only this user can enter. Socket paths are short, so it is not in the state folder.
 std::string make_socket_folder() {
   std::string path = "/tmp/epipe-serve-XXXXXX";
@@ -63,7 +80,7 @@ class Server {
       : config_(config), sockets_(make_socket_folder()), listener_(config.listen, [this](Incoming i) { receive(std::move(i)); }) {}
   ~Server() {
     listener_.shutdown();
-    for (auto& measuring : measuring_) measuring.join();
+    for (auto& measuring : measuring_) measuring.thread.join();
     for (const auto& [name, session] : sessions_) ::kill(session.pid, SIGKILL);
     for (const auto& [name, session] : sessions_) ::waitpid(session.pid, nullptr, 0);
     (void)remove_tree(sockets_);
@@ -84,6 +101,11 @@ class Server {
   std::size_t reap() {
     const std::lock_guard lock(mutex_);
     std::erase_if(relays_, [](const auto& relay) { return relay->ended(); });
+    std::erase_if(measuring_, [](Measuring& measuring) {
+      const bool over = *measuring.over;
+      if (over) measuring.thread.join();
+      return over;
+    });
     std::erase_if(sessions_, [this](const auto& entry) {
       int status = 0;
       if (::waitpid(entry.second.pid, &status, WNOHANG) == 0) return false;
@@ -184,14 +206,18 @@ class Server {
   }
 
   void measure(Incoming& incoming) {
-    measuring_.emplace_back([link = std::shared_ptr<transport::Link>(incoming.accept())] {  // a thread's function must copy
+    Measuring measuring;
+    measuring.thread = std::thread([link = std::shared_ptr<transport::Link>(incoming.accept()), over = measuring.over] {
       try {
         transport::serve_measurement(*link, kMeasurePatience);
       } catch (const std::exception&) {
         // The measuring peer left.
       }
       link->close();
+      *over = true;
     });
+    const std::lock_guard lock(mutex_);
+    measuring_.push_back(std::move(measuring));
   }
 
   ServeConfig config_;
@@ -201,8 +227,8 @@ class Server {
   std::map<std::string, Running> sessions_;  // by name
   std::set<std::string> expired_;            // sessions that were ended by their limit on time
   std::list<std::unique_ptr<transport::Relay>> relays_;
-  std::list<std::thread> measuring_;  // by the listener's thread only
-  transport::Listener listener_;      // last: its thread uses all of the above
+  std::list<Measuring> measuring_;
+  transport::Listener listener_;  // last: its thread uses all of the above
 };
 
 }  // namespace
@@ -210,6 +236,7 @@ class Server {
 void serve(const ServeConfig& config, const std::atomic<bool>& stop, const std::function<void(int port)>& on_ready) {
   if (const auto made = make_folders(config.state_dir); !made) throw std::runtime_error(made.error().message);
   Server server(config);
+  require_room(config.limits.memory_bytes);
   on_ready(server.port());
   const auto tick = [] { std::this_thread::sleep_for(std::chrono::milliseconds(100)); };
   while (!stop) {

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <new>
 #include <stdexcept>
 
 #include "epipe/base/file.h"
@@ -9,6 +10,7 @@
 #include "epipe/train/head.h"
 #include "epipe/train/learned_codecs.h"
 #include "epipe/train/step_json.h"
+#include "epipe/train/timeline.h"
 
 namespace epipe::train {
 namespace {
@@ -19,7 +21,7 @@ Message failed(const std::string& error, bool again) { return {"failed", {{"erro
 
 }  // namespace
 
-Follower::Follower(FollowerConfig config) : config_(std::move(config)), checkpoints_(config_.checkpoints) {}
+Follower::Follower(FollowerConfig config) : config_(std::move(config)), tracer_(kFollowerEvents), checkpoints_(config_.checkpoints) {}
 Follower::~Follower() = default;
 
 Message answer_of(const std::function<Message()>& work) {
@@ -35,6 +37,8 @@ Message answer_of(const std::function<Message()>& work) {
     return failed(error.what(), true);
   } catch (const Closed&) {
     return failed("the way to another process was closed", true);
+  } catch (const std::bad_alloc&) {
+    return failed("there is not enough memory for this command; --session-memory of the server limits it", false);
   } catch (const std::exception& error) {
     return failed(error.what(), false);
   }
@@ -53,6 +57,8 @@ Message Follower::obeyed(const Message& command) {
   if (command.kind == "commit") return commit(command);
   if (command.kind == "save") return save();
   if (command.kind == "weights") return weights();
+  if (command.kind == "clock") return clock();
+  if (command.kind == "timeline") return timeline();
   if (command.kind == "end") return end();
   if (command.kind == "leave") return leave();
   throw std::invalid_argument(fmt::format("unknown command {}", model::in_quotes(command.kind)));
@@ -78,7 +84,8 @@ Message Follower::plan(const Message& command) {
     const std::vector<torch::Device> devices(static_cast<std::size_t>(count), config_.device);
     model::Model model = model::build_model(plan.model, plan.data);  // the client sends the weights
     insert_learned_codecs(model, plan);
-    share_ = std::make_unique<Share>(plan, model, Here{{worker_}, devices, nullptr, std::move(config_.replicas), config_.bucket_bytes});
+    share_ =
+        std::make_unique<Share>(plan, model, Here{{worker_}, devices, &tracer_, {}, std::move(config_.replicas), config_.bucket_bytes});
     plan_ = theirs;
     fresh_ = true;
   }
@@ -133,6 +140,10 @@ Message Follower::save() {
 }
 
 Message Follower::weights() { return {"weights", json::object(), share().weights()}; }
+
+Message Follower::clock() const { return {"clock", {{"now", tracer_.now()}}}; }
+
+Message Follower::timeline() const { return {"timeline", {{"events", timeline_json(tracer_)}}}; }
 
 Message Follower::end() {
   if (!config_.keep_checkpoints) {

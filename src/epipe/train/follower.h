@@ -71,6 +71,8 @@ inline Update update_of(const Message& command) {
 //   commit {step, lr, scale, skip} -> committed                                    once per step, however often it is said
 //   save                        -> saved                                        a checkpoint
 //   weights                     -> weights + tensors
+//   clock                       -> clock {now}                                  of the timeline, which begins with the follower
+//   timeline                    -> timeline {events}                            see timeline.h
 //   end                         -> ended                                        the run is over and its checkpoints go
 //   leave                       -> left                                         the client will come back some day
 //
@@ -95,11 +97,14 @@ class Follower final : public Led {
   Message commit(const Message& command);
   Message save();
   Message weights();
+  Message clock() const;
+  Message timeline() const;
   Message end();
   Message leave();
   Share& share();
 
   FollowerConfig config_;
+  Tracer tracer_;
   Checkpoints checkpoints_;
   nlohmann::json plan_;
   int worker_ = 0;

@@ -135,7 +135,7 @@ class Inspector {
 
 ordered_json inspect(const TrainConfig& config, const InspectConfig& how, Observer& observer) {
   Inspector inspector(how);
-  Run run(config, nullptr, nullptr, [&](int cut, Direction direction, int micro_batch, const std::vector<torch::Tensor>& tensors) {
+  Run run(config, nullptr, nullptr, nullptr, [&](int cut, Direction direction, int micro_batch, const std::vector<torch::Tensor>& tensors) {
     inspector.look(cut, direction, micro_batch, tensors);
   });
   if (run.cut_names().empty()) throw std::invalid_argument("a model in one piece has no cuts to look at; say --cuts, e.g. --cuts 1,19");

@@ -24,7 +24,7 @@ nlohmann::json workers_json(const pipeline::StepResult& result, double optimizer
 std::uint64_t peak_memory_bytes();
 
 // Chrome's trace format, which Perfetto opens: one track per worker, and one per encoder and decoder thread.
-std::string trace_json(const Tracer& tracer, int workers);
+std::string trace_json(const std::vector<Tracer::Event>& traced, int workers);
 
 // Appends lines; each is on disk when the call returns. Keeps what an earlier part of the run wrote before `first_step`.
 class MetricsFile {

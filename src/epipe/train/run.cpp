@@ -11,6 +11,7 @@
 #include "epipe/data/open.h"
 #include "epipe/data/part.h"
 #include "epipe/model/costs.h"
+#include "epipe/model/portable.h"
 #include "epipe/train/learned_codecs.h"
 #include "epipe/train/task_metrics.h"
 
@@ -78,7 +79,7 @@ std::map<std::string, std::string> client_settings(const TrainConfig& c) {
 
 Plan make_plan(const TrainConfig& config, const model::Model& model, const data::Dataset& data) {
   Plan plan;
-  plan.model = config.model;
+  plan.model = model::portable_name(config.model);
   plan.data = data.spec();
   plan.seed = config.seed;
   plan.cuts = choose_cuts(config, model, data);

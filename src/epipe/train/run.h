@@ -56,6 +56,7 @@ class Run {
   void begin_with(const NamedTensors& weights);
   Team& team() { return *team_; }
   Share& share() { return *share_; }
+  std::vector<Tracer::Event> timelines(const Tracer& own) { return team_->timelines(own); }
   void save() { team_->save(); }
   void end() { team_->end(); }
   void leave() { team_->leave(); }

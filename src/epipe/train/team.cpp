@@ -5,10 +5,13 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <iterator>
+#include <limits>
 #include <numeric>
 
 #include "epipe/base/queue.h"
 #include "epipe/train/step_json.h"
+#include "epipe/train/timeline.h"
 
 namespace epipe::train {
 
@@ -25,6 +28,7 @@ namespace {
 
 // A peer that answers has its reason by then; the client's own is that the peer went away.
 constexpr transport::Patience kReasonPatience = std::chrono::seconds(2);
+constexpr int kClockQuestions = 3;
 
 bool contains(const std::vector<std::uint64_t>& steps, std::uint64_t step) {
   return std::find(steps.begin(), steps.end(), step) != steps.end();
@@ -172,6 +176,7 @@ StepResult Team::run(const StepHead& head) {
   result.targets = head.batch.targets;
   norms_.clear();
   if (head.norms && !result.non_finite) norms_ = share_.squared_gradient_norms();
+  confirm_commit();
   for_all_answers("stepped", [&](Peer& peer, const Message& answer) {
     try {
       take_step(result, peer, answer, head.norms);
@@ -212,6 +217,7 @@ void Team::explain(const std::exception_ptr& own, bool leaders_know) {
   share_.disconnect();
   for (const auto& peer : peers_) {
     try {
+      if (decision_) peer->answer("committed", kReasonPatience);
       peer->answer("stepped", kReasonPatience);
     } catch (const PeerFailed&) {
       throw;
@@ -258,8 +264,6 @@ void Team::commit(std::uint64_t step, const Update& update) {
   }
   share_.commit(step, update);
   if (lost) std::rethrow_exception(lost);
-  for_all_answers("committed", [&](Peer&, const Message& answer) { draining_ = draining_ || answer.fields.value("drain", false); });
-  decision_.reset();
   if (share_.loss_scale() < LossScaler::kLeast) {
     throw std::runtime_error(
         fmt::format("the loss or its gradients are not finite at any loss scale; step {} was the last one tried; "
@@ -268,13 +272,21 @@ void Team::commit(std::uint64_t step, const Update& update) {
   }
 }
 
+void Team::confirm_commit() {
+  if (!decision_) return;
+  for_all_answers("committed", [&](Peer&, const Message& answer) { draining_ = draining_ || answer.fields.value("drain", false); });
+  decision_.reset();
+}
+
 void Team::save() {
+  confirm_commit();
   for (const auto& peer : peers_) peer->ask({"save"});
   checkpoints_.save(share_.checkpoint());
   for_all_answers("saved", [](Peer&, const Message&) {});
 }
 
 NamedTensors Team::weights() {
+  confirm_commit();
   NamedTensors all = share_.weights();
   for (const auto& peer : peers_) {
     if (!peer->leads()) peer->ask({"weights"});  // other replicas have the same
@@ -285,9 +297,45 @@ NamedTensors Team::weights() {
   return all;
 }
 
+// What to add to the peer's clock for ours. Of some questions the one with the fastest answer tells best: it lies in its middle.
+double Team::clock_offset(Peer& peer, const Tracer& own) {
+  double fastest = std::numeric_limits<double>::infinity();
+  double offset = 0;
+  for (int i = 0; i < kClockQuestions; ++i) {
+    const double asked = own.now();
+    peer.ask({"clock"});
+    const Message answer = peer.answer("clock");
+    const double answered = own.now();
+    if (answered - asked >= fastest) continue;
+    fastest = answered - asked;
+    const auto now = answer.fields.find("now");
+    if (now != answer.fields.end() && now->is_number()) offset = (asked + answered) / 2 - now->get<double>();
+  }
+  return offset;
+}
+
+std::vector<Tracer::Event> Team::timelines(const Tracer& own) {
+  std::vector<Tracer::Event> all;
+  try {
+    confirm_commit();
+    for (const auto& peer : peers_) {
+      if (peer->leads()) continue;  // another replica, which looks like this one
+      const double offset = clock_offset(*peer, own);
+      peer->ask({"timeline"});
+      const Message answer = peer->answer("timeline");
+      auto events = timeline_from_json(answer.fields.value("events", nlohmann::json()), peer->worker(), plan_.cuts.size(), offset);
+      std::move(events.begin(), events.end(), std::back_inserter(all));
+    }
+  } catch (const transport::Lost&) {  // the timeline is for people to look at: not worth a replay
+  } catch (const transport::TimedOut&) {
+  }
+  return all;
+}
+
 // A peer that is lost now keeps its checkpoints until its operator removes them; the run has all it needs.
 void Team::say_goodbye(const std::string& command, const std::string& kind) {
   try {
+    confirm_commit();
     for (const auto& peer : peers_) peer->ask({command});
     for_all_answers(kind, [](Peer&, const Message&) {});
   } catch (const transport::Lost&) {

@@ -23,8 +23,9 @@ struct TeamConfig {
 // All processes of a run, led by the client: its own share and those of its peers. A step is committed everywhere or nowhere. The other
 // replicas are teams of their own, whose leaders are peers of the client and pass its commands on.
 //
-//   client   step -> all | own forward and backward | stepped <- all | commit -> all | own commit | committed <- all
+//   client   step -> all | own forward and backward | stepped <- all | commit -> all | own commit | step -> all | ... | committed <- all
 //
+// The next step does not wait for `committed`: a follower commits before it obeys `step`, so only a loss has to know who has committed.
 // When the client has all answers to `step`, the step is decided: whatever is lost afterwards, everybody will commit it. Anything that is
 // lost before costs this step, which is done again. Calls throw Lost or TimedOut where recover() may help, and anything else where not.
 class Team {
@@ -49,17 +50,20 @@ class Team {
 
   // The batch is this replica's part; the result is that of all replicas.
   pipeline::StepResult forward_backward(const layer::Batch& batch, const pipeline::StepId& id);
-  // Everybody applies the step, or everybody skips it. Throws std::runtime_error when so many are skipped that none will succeed.
+  // Everybody applies the step, or everybody skips it. Returns when that is done here and everybody was told; a loss shows in the next
+  // call. Throws std::runtime_error when so many steps are skipped that none will succeed.
   void commit(std::uint64_t step, double lr) { commit(step, decide(lr)); }
   void commit(std::uint64_t step, const Update& update);
   pipeline::StepResult evaluate(const layer::Batch& batch, const pipeline::StepId& id);
 
   // A checkpoint of every process.
   void save();
-  // Whether a peer asked for an end: its operator stops it.
+  // Whether a peer asked for an end, with an answer that has arrived: its operator stops it.
   bool draining() const { return draining_; }
   // The weights of all processes.
   NamedTensors weights();
+  // What the peers did when, by the clock of `own`; without those that are lost.
+  std::vector<Tracer::Event> timelines(const Tracer& own);
   // Tells the peers that the run is over and its checkpoints are no longer needed, or that it will be continued from them.
   void end() { say_goodbye("end", "ended"); }
   void leave() { say_goodbye("leave", "left"); }
@@ -78,6 +82,8 @@ class Team {
   void take_step(pipeline::StepResult& result, Peer& peer, const Message& answer, bool norms);
   bool can_continue(const std::vector<Standing>& standings) const;
   void finish_commit(const std::vector<Standing>& standings);
+  void confirm_commit();
+  double clock_offset(Peer& peer, const Tracer& own);
   void go_back(const std::vector<Standing>& standings);
   double clip_scale(double loss_scale) const;
   Update decide(double lr) const;

@@ -245,7 +245,10 @@ class Loop {
   TrainResult finish() {
     save();
     require(model::write_safetensors(config_.run_dir + "/model.safetensors", run_.weights(), {{"model", config_.model}}));
-    const std::string trace = trace_json(tracer_, run_.workers());
+    auto events = tracer_.events();
+    const auto elsewhere = run_.timelines(tracer_);
+    events.insert(events.end(), elsewhere.begin(), elsewhere.end());
+    const std::string trace = trace_json(events, run_.workers());
     require(write_file(config_.run_dir + "/trace.json", {std::as_bytes(std::span(trace))}));
     done_ >= end_ ? run_.end() : run_.leave();
     TrainResult result;

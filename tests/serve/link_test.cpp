@@ -1,0 +1,141 @@
+// Client and server over a network that is slow, far away, stalled or damages bytes: the same weights in the end, or a clear error.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "serve/split.h"
+#include "support/proxy.h"
+#include "support/slow_network.h"
+
+namespace epipe::serve {
+namespace {
+
+using testing::Arguments;
+using testing::ended_with;
+using testing::file_bytes;
+using testing::Process;
+using testing::Proxy;
+using testing::run_program;
+using testing::SlowNetwork;
+using testing::Split;
+using testing::operator+;
+
+const Arguments kRun = {"--model",     "cnn", "--chunks",           "2",   "--batch", "32",
+                        "--seed",      "5",   "--momentum",         "0.9", "--codec", "sort:6+2",
+                        "--max-steps", "8",   "--checkpoint-every", "2"};
+
+std::string expected_weights(const Split& split, const Arguments& arguments) {
+  std::string text;
+  for (const auto& argument : arguments) text += " " + argument;
+  const auto one = run_program("train --place 0,1,0 --run-dir " + split.file("one") + text);
+  EXPECT_EQ(one.code, 0) << one.output;
+  return file_bytes(split.file("one/model.safetensors"));
+}
+
+Arguments client_of(const Split& split, const std::string& address, const Arguments& more) {
+  return Arguments{"train", "--connect", address, "--run-dir", split.file("run")} + kRun + more;
+}
+
+std::vector<double> step_seconds(const Split& split) {
+  std::ifstream file(split.file("run/metrics.jsonl"));
+  std::vector<double> seconds;
+  for (std::string line; std::getline(file, line);) {
+    const auto object = nlohmann::json::parse(line);
+    if (object.at("kind") == "step") seconds.push_back(object.at("seconds"));
+  }
+  return seconds;
+}
+
+// Whether the proxy has carried so much, within some seconds.
+bool carries(const Proxy& proxy, std::uint64_t bytes) {
+  for (int i = 0; i < 3000 && proxy.bytes() < bytes; ++i) std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  return proxy.bytes() >= bytes;
+}
+
+TEST(Link, TenMegabitsPerSecondGiveTheSameWeights) {
+  std::unique_ptr<SlowNetwork> network;
+  try {
+    network = std::make_unique<SlowNetwork>("10mbit");
+  } catch (const std::runtime_error& missing) {
+    GTEST_SKIP() << missing.what();
+  }
+  Split split(1);
+  const auto made = run_program("serve --init-tls " + split.file("far-tls") + " --name 10.77.0.2");
+  ASSERT_EQ(made.code, 0) << made.output;
+  Process server({"serve", "--listen", "10.77.0.2:7000", "--tls", split.file("far-tls"), "--state-dir", split.file("state")},
+                 split.file("server.log"), network->enter(1));
+  ASSERT_TRUE(server.says("listening", 30)) << server.log();
+  Process client(client_of(split, "10.77.0.2:7000", {"--tls", split.file("far-tls")}), split.file("client.log"), network->enter(0));
+  ASSERT_EQ(client.wait(120), 0) << client.log() << server.log();
+  EXPECT_TRUE(ended_with(split.file("run"), expected_weights(split, kRun)));
+}
+
+TEST(Link, FiftyMillisecondsEachWayCostEachStepItsFourWaysAndNoMore) {
+  Split split(1);
+  split.start_server(0);
+  const Proxy proxy(split.port(0), std::chrono::milliseconds(50));
+  Process client(client_of(split, proxy.address(), {"--tls", split.file("tls")}), split.file("client.log"));
+  ASSERT_EQ(client.wait(120), 0) << client.log();
+  EXPECT_TRUE(ended_with(split.file("run"), expected_weights(split, kRun)));
+  auto seconds = step_seconds(split);
+  ASSERT_EQ(seconds.size(), 8U);
+  seconds.erase(seconds.begin());
+  // Two cuts, there and back. One more round trip per step, for its commit, would make 0.3 s of it.
+  const double fastest = *std::min_element(seconds.begin(), seconds.end());
+  EXPECT_GE(fastest, 0.2);
+  EXPECT_LT(fastest, 0.3);
+}
+
+TEST(Link, AStalledLinkIsNoticedAndTheStepDoneAgain) {
+  Split split(1);
+  split.start_server(0, {"--timeout", "2"});
+  Proxy proxy(split.port(0));
+  Process client(client_of(split, proxy.address(), {"--tls", split.file("tls"), "--timeout", "2"}), split.file("client.log"));
+  ASSERT_TRUE(carries(proxy, 600'000)) << client.log();  // weights and a step
+  proxy.stall();
+  ASSERT_EQ(client.wait(60), 0) << client.log() << split.server(0).log();
+  EXPECT_NE(client.log().find("connecting again"), std::string::npos) << client.log();
+  EXPECT_GE(proxy.connections(), 2);
+  EXPECT_TRUE(ended_with(split.file("run"), expected_weights(split, kRun)));
+}
+
+TEST(Link, ALinkThatStaysStalledEndsTheRunWithTheReason) {
+  Split split(1);
+  split.start_server(0, {"--timeout", "2"});
+  Proxy proxy(split.port(0));
+  Process client(client_of(split, proxy.address(), {"--tls", split.file("tls"), "--timeout", "2", "--reconnect", "3"}),
+                 split.file("client.log"));
+  ASSERT_TRUE(carries(proxy, 600'000)) << client.log();
+  proxy.stall_forever();
+  ASSERT_EQ(client.wait(90), 1) << client.log();
+  EXPECT_NE(client.log().find("gave up after"), std::string::npos) << client.log();
+  EXPECT_NE(client.log().find("--resume"), std::string::npos) << client.log();
+}
+
+TEST(Link, ADamagedByteEndsWithTheReasonOrTheStepIsDoneAgain) {
+  for (const std::int64_t position : {2'000, 20'000, 60'011}) {
+    Split split(1);
+    const std::string address = split.address(0);
+    Process server({"serve", "--listen", address, "--insecure", "--state-dir", split.file("state"), "--timeout", "5"},
+                   split.file("server.log"));
+    ASSERT_TRUE(server.says("listening", 30)) << server.log();
+    Proxy proxy(split.port(0));
+    const Arguments arguments = client_of(split, proxy.address(), {"--insecure", "--timeout", "5"});
+    Process client(arguments, split.file("client.log"));
+    ASSERT_TRUE(carries(proxy, 600'000)) << client.log();
+    proxy.flip_after(position);
+    const auto code = client.wait(90);
+    ASSERT_TRUE(code) << "hangs: " << client.log();
+    if (*code != 0) {
+      EXPECT_EQ(*code, 1) << client.log();
+      EXPECT_NE(client.log().find("epipe: "), std::string::npos) << client.log();
+      Process again(arguments + Arguments{"--resume"}, split.file("again.log"));
+      ASSERT_EQ(again.wait(90), 0) << again.log();
+    }
+    EXPECT_TRUE(ended_with(split.file("run"), expected_weights(split, kRun))) << position;
+  }
+}
+
+}  // namespace
+}  // namespace epipe::serve
