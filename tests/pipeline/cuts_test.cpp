@@ -120,5 +120,23 @@ TEST(BalancedCuts, FollowTheFlopsAndLeaveEveryStageALayer) {
   EXPECT_THROW(model::balanced_cuts(model, batch.inputs, at, 6), std::invalid_argument);
 }
 
+TEST(InputEdge, TheFirstStageEnlargesImagesBeforeItsLayersSeeThem) {
+  const auto loss_of = [](std::int64_t edge, const layer::Batch& batch) {
+    const auto model = model::make_model("cnn", kImages, 7);
+    PipelineConfig config;
+    config.cuts = {2};
+    config.chunks = 2;
+    config.input_edge = edge;
+    Pipeline pipeline(model.layers, config, classification_loss);
+    return pipeline.train_step(batch, {}).loss;
+  };
+  layer::Batch small = random_batch(kImages, 8, 1);
+  small.inputs[0] = torch::randn({8, 3, 6, 6});
+  layer::Batch large = small;
+  large.inputs[0] = torch::upsample_bilinear2d(small.inputs[0], {12, 12}, false, {}, {});
+  EXPECT_EQ(loss_of(12, small), loss_of(0, large));
+  EXPECT_EQ(loss_of(12, large), loss_of(0, large)) << "images that fit stay as they are";
+}
+
 }  // namespace
 }  // namespace epipe::pipeline

@@ -173,6 +173,10 @@ void add_data_flags(CLI::App& command, TrainConfig& c) {
   command.add_option("--image-size", c.image_size, "Pixels of an image's edge; 0: CIFAR's own 32, otherwise 224")
       ->check(CLI::Range(0, 4096))
       ->capture_default_str();
+  command
+      .add_option("--resize-on", c.resize_on, "Where images of one size (CIFAR) become --image-size: loader, or device of the first stage")
+      ->check(CLI::IsMember({"loader", "device"}))
+      ->capture_default_str();
   command.add_option("--augment", c.augment, "Of training images: auto, none, crop or resized-crop")
       ->check(CLI::IsMember({"auto", "none", "crop", "resized-crop"}))
       ->capture_default_str();

@@ -134,6 +134,7 @@ void Pipeline::Impl::make_stages(const std::vector<std::shared_ptr<Layer>>& laye
     Stage::Options options;
     options.recompute = config_.recompute;
     options.precision = config_.precision;
+    if (j == 0) options.input_edge = config_.input_edge;
     // What topk dropped on the way here has no part in the result, so its gradient is dropped on the way back.
     options.mask_gradients = j > 0 && is_coded(static_cast<int>(j) - 1) && config_.codecs[j - 1].forward.starts_with("topk:");
     std::vector<std::shared_ptr<Layer>> own;

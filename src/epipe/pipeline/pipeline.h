@@ -55,6 +55,7 @@ struct PipelineConfig {
   layer::Precision precision = layer::Precision::kFp32;  // of products and convolutions; tensors cross a cut in the type they have
   bool loss_scaling = false;                             // a step may find NaN or Inf: it says so in its result, and does not fail
   Elsewhere elsewhere{};                                 // the workers of other processes; default: all are here
+  std::int64_t input_edge = 0;                           // the first stage resizes the images it is given to this; 0: it does not
   GradientExchange* exchange = nullptr;                  // of the only worker that is here, with its replicas; outlives the pipeline
   Tracer* tracer = nullptr;                              // outlives the pipeline; null: no timeline
   Tap tap{};                                             // null: nobody looks

@@ -24,6 +24,15 @@ void Stage::reset() {
   }
 }
 
+// An input on this device, in the size that the layers expect. Bilinear, pixel centres as in image libraries.
+torch::Tensor Stage::taken(const torch::Tensor& input) const {
+  const torch::Tensor here = input.to(device_);
+  const std::int64_t edge = options_.input_edge;
+  if (edge == 0 || here.dim() != 4 || (here.size(2) == edge && here.size(3) == edge)) return here;
+  const torch::NoGradGuard no_grad;
+  return torch::upsample_bilinear2d(here, {edge, edge}, /*align_corners=*/false, {}, {});
+}
+
 // The forward that recompute repeats has no graph, and neither have its casts of weights.
 Tensors Stage::run_layers(Tensors x, const ForwardContext& at) {
   const layer::Autocast autocast(device_.type(), options_.precision, !at.training || torch::GradMode::is_enabled());
@@ -44,7 +53,7 @@ Tensors Stage::forward(int i, const Tensors& inputs, bool from_peer, const Forwa
   live.at = at;
   for (auto& side : live.at.side) side = side.to(device_);
   for (const auto& input : inputs) {
-    auto leaf = input.detach().to(device_);
+    auto leaf = taken(input.detach());
     live.inputs.push_back(leaf.requires_grad_(from_peer && leaf.is_floating_point()));
   }
   Tensors detached;
@@ -66,7 +75,7 @@ Tensors Stage::evaluate(const Tensors& inputs, const ForwardContext& at) {
   ForwardContext here = at;
   Tensors x;
   for (auto& side : here.side) side = side.to(device_);
-  for (const auto& input : inputs) x.push_back(input.to(device_));
+  for (const auto& input : inputs) x.push_back(taken(input));
   return run_layers(std::move(x), here);
 }
 

@@ -22,6 +22,7 @@ class Stage {
     bool recompute = false;       // keep only the inputs of a micro-batch, and run its forward again before its backward
     bool mask_gradients = false;  // gradients of inputs that are 0 are 0
     layer::Precision precision = layer::Precision::kFp32;
+    std::int64_t input_edge = 0;  // inputs are images of another size: resize them on the device; 0: take them as they are
   };
 
   // The layers are shared with the model, which reads their weights between steps.
@@ -55,6 +56,7 @@ class Stage {
     ForwardContext at;
   };
 
+  torch::Tensor taken(const torch::Tensor& input) const;
   Tensors run_layers(Tensors x, const ForwardContext& at);
 
   std::vector<std::shared_ptr<Layer>> layers_;

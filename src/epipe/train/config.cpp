@@ -38,6 +38,7 @@ std::string to_toml(const TrainConfig& c) {
   add_text("weights", c.weights);
   add_text("data", c.data);
   add("image-size", c.image_size);
+  add_text("resize-on", c.resize_on);
   add_text("augment", c.augment);
   add("max-length", c.max_length);
   add_text("bpe", c.bpe);

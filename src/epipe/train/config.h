@@ -21,14 +21,15 @@ CodecAt parse_codec_at(const std::string& text);
 // Everything a run is made of, as the flags of `epipe train` name it.
 struct TrainConfig {
   std::string model = "cnn";
-  std::string weights;             // a file the model starts from; empty: first values by the seed
-  std::string data = "synthetic";  // data/open.h says what may follow
-  std::int64_t image_size = 0;     // pixels; 0: the data's own or 224
-  std::string augment = "auto";    // auto, none, crop, resized-crop
-  std::int64_t max_length = 0;     // tokens; 0: 128
-  std::string bpe;                 // folder of the tokenizer's files; empty: found near the data
-  double data_part = 1;            // the share of all samples that is used, the same ones in every run
-  int load_threads = 4;            // that make batches ahead; they change no result
+  std::string weights;               // a file the model starts from; empty: first values by the seed
+  std::string data = "synthetic";    // data/open.h says what may follow
+  std::int64_t image_size = 0;       // pixels; 0: the data's own or 224
+  std::string resize_on = "loader";  // or "device": the first stage resizes, after augmentation at the data's own size
+  std::string augment = "auto";      // auto, none, crop, resized-crop
+  std::int64_t max_length = 0;       // tokens; 0: 128
+  std::string bpe;                   // folder of the tokenizer's files; empty: found near the data
+  double data_part = 1;              // the share of all samples that is used, the same ones in every run
+  int load_threads = 4;              // that make batches ahead; they change no result
 
   std::vector<std::string> cuts;  // layer indices or names; empty: balanced, one stage per entry of `place`
   std::string balance = "flops";  // how, without cuts: by FLOPs, or by a measurement ("measured")

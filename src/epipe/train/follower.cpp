@@ -85,7 +85,7 @@ Message Follower::plan(const Message& command) {
     model::Model model = model::build_model(plan.model, plan.data);  // the client sends the weights
     insert_learned_codecs(model, plan);
     share_ =
-        std::make_unique<Share>(plan, model, Here{{worker_}, devices, &tracer_, {}, std::move(config_.replicas), config_.bucket_bytes});
+        std::make_unique<Share>(plan, model, Here{{worker_}, devices, &tracer_, 0, {}, std::move(config_.replicas), config_.bucket_bytes});
     plan_ = theirs;
     fresh_ = true;
   }

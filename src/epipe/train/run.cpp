@@ -20,10 +20,26 @@ namespace {
 
 using pipeline::StepResult;
 
+// Images that all have one size can be enlarged by the first stage, which costs a device nothing and a loader most of its time.
+bool resizes_on_device(const TrainConfig& config) {
+  if (config.resize_on != "device") return false;
+  if (!config.data.starts_with("cifar")) {
+    throw std::invalid_argument(fmt::format("--resize-on device takes images that have one size (cifar10, cifar100), got {}", config.data));
+  }
+  return config.image_size != 0;
+}
+
+// The data as the model sees it.
+data::DataSpec seen_by_model(const TrainConfig& config, data::DataSpec spec) {
+  if (resizes_on_device(config)) spec.shape = {spec.shape.at(0), config.image_size, config.image_size};
+  return spec;
+}
+
 data::Splits open_data(const TrainConfig& config) {
   const bool text = model::takes_text(config.model);
-  auto splits = data::open_data({config.data, config.image_size, config.augment, config.max_length, config.bpe},
-                                text ? data::DataSpec::Kind::kText : data::DataSpec::Kind::kImages, config.seed);
+  auto splits =
+      data::open_data({config.data, resizes_on_device(config) ? 0 : config.image_size, config.augment, config.max_length, config.bpe},
+                      text ? data::DataSpec::Kind::kText : data::DataSpec::Kind::kImages, config.seed);
   return data::part_of(std::move(splits), config.data_part);
 }
 
@@ -34,7 +50,8 @@ std::vector<std::size_t> choose_cuts(const TrainConfig& config, const model::Mod
   const bool measured = config.balance == "measured";
   std::vector<std::int64_t> ids(measured ? static_cast<std::size_t>(std::min(data.size(), config.batch / config.chunks)) : 1);
   std::iota(ids.begin(), ids.end(), 0);
-  const layer::Batch sample = data.batch(ids);
+  layer::Batch sample = data.batch(ids);
+  if (resizes_on_device(config)) sample.inputs[0] = torch::zeros({sample.size(), 3, config.image_size, config.image_size});
   layer::ForwardContext at;
   at.training = measured;
   at.samples = sample.samples;
@@ -69,6 +86,7 @@ std::map<std::string, std::string> client_settings(const TrainConfig& c) {
           {"shuffle", fmt::to_string(c.shuffle)},
           {"weights", c.weights},
           {"image_size", fmt::to_string(c.image_size)},
+          {"resize_on", c.resize_on},
           {"augment", c.augment},
           {"max_length", fmt::to_string(c.max_length)},
           {"bpe", c.bpe},
@@ -80,7 +98,7 @@ std::map<std::string, std::string> client_settings(const TrainConfig& c) {
 Plan make_plan(const TrainConfig& config, const model::Model& model, const data::Dataset& data) {
   Plan plan;
   plan.model = model::portable_name(config.model);
-  plan.data = data.spec();
+  plan.data = seen_by_model(config, data.spec());
   plan.seed = config.seed;
   plan.cuts = choose_cuts(config, model, data);
   plan.place = config.place;
@@ -111,7 +129,7 @@ Run::Run(const TrainConfig& config, Tracer* tracer, Reach* reach, std::unique_pt
     : config_(config),
       replica_(replicas ? replicas->rank() : 0),
       data_(open_data(config)),
-      model_(model::make_model(config.model, data_.train->spec(), config.seed)) {
+      model_(model::make_model(config.model, seen_by_model(config, data_.train->spec()), config.seed)) {
   check_batch();
   plan_ = make_plan(config_, model_, *data_.train);
   for (const auto& codec : plan_.codecs) codec_names_.push_back({codec.forward, codec.backward});
@@ -123,6 +141,7 @@ Run::Run(const TrainConfig& config, Tracer* tracer, Reach* reach, std::unique_pt
   if (reach != nullptr) here.workers = {0};
   for (const std::string& device : config_.devices) here.devices.emplace_back(device);
   here.tracer = tracer;
+  if (resizes_on_device(config_)) here.input_edge = config_.image_size;
   here.tap = std::move(tap);
   here.replicas = std::move(replicas);
   here.bucket_bytes = static_cast<std::size_t>(config_.bucket) << 10U;
@@ -190,7 +209,7 @@ void Run::begin_with(const NamedTensors& weights) {
 model::Model Run::initial_model() {
   model::Model model = model_;
   if (std::exchange(started_, true)) {
-    model = model::make_model(config_.model, data_.train->spec(), config_.seed);
+    model = model::make_model(config_.model, seen_by_model(config_, data_.train->spec()), config_.seed);
     Plan plan = shared_plan_;
     insert_learned_codecs(model, plan);
   }

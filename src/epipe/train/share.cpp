@@ -47,6 +47,7 @@ Share::Share(const Plan& plan, const model::Model& model, Here here)
   config_.devices = here_.devices;
   config_.tracer = here_.tracer;
   config_.tap = here_.tap;
+  config_.input_edge = here_.input_edge;
   config_ = pipeline::checked(config_, model_.layers.size());
   for (std::size_t l = 0; l < model_.layers.size(); ++l) {
     const int worker = worker_of_layer(plan_, l);

@@ -19,6 +19,7 @@ struct Here {
   std::vector<int> workers;                      // empty: all of the plan
   std::vector<torch::Device> devices;            // by worker of the plan; empty: the CPU
   Tracer* tracer = nullptr;                      // outlives the share; null: no timeline
+  std::int64_t input_edge = 0;                   // see pipeline/pipeline.h
   pipeline::Tap tap{};                           // sees what crosses the cuts; null: nobody looks
   std::unique_ptr<transport::Group> replicas{};  // the only worker that is here, in all replicas; null: there is one
   std::size_t bucket_bytes = std::size_t{4} << 20;
