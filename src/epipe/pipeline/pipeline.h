@@ -68,8 +68,8 @@ struct StepId {
   std::uint64_t step = 0;
   int chunks = 0;              // micro-batches, where not those of the configuration: the last batch of an epoch may be small
   bool measure_error = false;  // compare what is encoded with what will be decoded, for the metrics; costs a decode per tensor
-  double loss_scale = 1;       // a power of two: gradients are those of the loss times this
   std::int64_t samples = 0;    // over which the loss is the mean, where the batch is a part of a larger one; 0: its own
+  double loss_scale = 1;       // a power of two: gradients are those of the loss times this
 };
 
 // What a loss makes of the last layer's outputs for one micro-batch.

@@ -135,7 +135,9 @@ class Inspector {
 
 ordered_json inspect(const TrainConfig& config, const InspectConfig& how, Observer& observer) {
   Inspector inspector(how);
-  Run run(config, nullptr, nullptr, nullptr, [&](int cut, Direction direction, int micro_batch, const std::vector<torch::Tensor>& tensors) {
+  TrainConfig few = config;
+  few.max_steps = how.steps;
+  Run run(few, nullptr, nullptr, nullptr, [&](int cut, Direction direction, int micro_batch, const std::vector<torch::Tensor>& tensors) {
     inspector.look(cut, direction, micro_batch, tensors);
   });
   if (run.cut_names().empty()) throw std::invalid_argument("a model in one piece has no cuts to look at; say --cuts, e.g. --cuts 1,19");
@@ -143,9 +145,9 @@ ordered_json inspect(const TrainConfig& config, const InspectConfig& how, Observ
   run.connect();
   for (const std::string& note : run.take_notes()) observer.on_note(note);
   const auto steps = static_cast<std::uint64_t>(how.steps);
-  data::Loader loader(run.training_data(), {config.batch, config.shuffle, config.seed, 0, steps, config.load_threads});
+  const auto loader = run.training_batches(0);
   for (std::uint64_t s = 0; s < steps; ++s) {
-    const data::LoadedBatch loaded = loader.next();
+    const data::LoadedBatch loaded = loader->next();
     const auto result = run.forward_backward(loaded, false);
     run.update(loaded.step);
     inspector.next_step();
