@@ -9,8 +9,8 @@
 #include "epipe/base/file.h"
 #include "epipe/data/npy.h"
 #include "epipe/model/safetensors.h"
-#include "epipe/train/run.h"
 #include "epipe/train/checkpoint.h"
+#include "epipe/train/run.h"
 #include "epipe/transport/c10d/part.h"
 #include "support/cluster.h"
 #include "support/temp_folder.h"
@@ -301,7 +301,7 @@ TEST_F(Replicas, NameDifferencesOfTheirConfigurations) {
 TEST_F(Replicas, RefuseWhatTheyCannotShare) {
   const auto error_of = [](const TrainConfig& config) -> std::string {
     try {
-      const Run run(config, nullptr, nullptr);
+      const train::Run run(config, nullptr, nullptr);
     } catch (const std::invalid_argument& error) {
       return error.what();
     }
