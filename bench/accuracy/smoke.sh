@@ -16,7 +16,7 @@ for seed in $SEEDS; do
   for codec in $CODECS; do
     tag=$(echo "$codec" | tr ':+' '__')-s$seed
     one "food101-$tag" --model mobilenet_v2 --weights "$WEIGHTS/mobilenet_v2.safetensors" --data "food101:$DATA/food101-mini" --image-size 64 \
-      --cuts 1,19 --chunks 2 --batch 32 --epochs 20 --lr 0.02 --momentum 0.9 --codec "$codec" --seed "$seed"
+      --cuts 1,19 --chunks 2 --batch 32 --epochs 3 --lr 0.005 --lr-schedule cosine --momentum 0.9 --codec "$codec" --seed "$seed"
     for task in rte cola; do
       one "$task-$tag" --model "roberta:$here/roberta4" --data "glue/$task:$DATA/glue" --bpe "$DATA/roberta-bpe" --max-length 48 --cuts layer.0.ffn,classifier \
         --chunks 2 --batch 32 --epochs 20 --optimizer adamw --lr 3e-4 --weight-decay 0.01 --warmup 5 --clip 1 --codec "$codec" --seed "$seed"

@@ -39,7 +39,8 @@ train::TrainConfig parsed(const Entry& entry) {
 train::Plan plan_of(const train::TrainConfig& config, const model::Model& model) {
   train::Plan plan;
   for (const std::string& cut : config.cuts) plan.cuts.push_back(model::resolve_cut(cut, model));
-  for (std::size_t j = 1; plan.cuts.empty() && j < config.place.size(); ++j) plan.cuts.push_back(j);  // balanced when it runs
+  while (config.cuts.empty() && plan.cuts.size() + 1 < config.place.size())
+    plan.cuts.push_back(plan.cuts.size() + 1);  // balanced when it runs
   plan.place = config.place;
   plan.chunks = config.chunks;
   plan.codecs.assign(plan.cuts.size(), {config.codec_forward.empty() ? config.codec : config.codec_forward, config.codec});

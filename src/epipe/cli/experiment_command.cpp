@@ -13,7 +13,8 @@ namespace epipe::cli {
 namespace {
 
 struct Flags {
-  std::vector<std::string> words;  // ids and patterns; after --: flags of train
+  std::vector<std::string> words;  // ids and patterns, then flags of train
+  std::string more;                // a last word of these
   RunnerConfig runner;
   bool json = false;
 };
@@ -25,6 +26,7 @@ experiment::Machine this_machine(const CLI::App& program) {
 
 // What stands before the first flag names experiments, the rest overrides their flags.
 std::vector<experiment::Entry> take_entries(Flags& flags) {
+  if (!flags.more.empty()) flags.words.push_back(flags.more);
   const auto first_flag = std::find_if(flags.words.begin(), flags.words.end(), [](const auto& word) { return word.starts_with("-"); });
   auto extra = experiment::parse_flags({first_flag, flags.words.end()});
   if (!extra) throw UsageError(extra.error().message);
@@ -79,7 +81,9 @@ void add_settings_flags(CLI::App& command, experiment::Settings& settings) {
 void add_run(CLI::App& command, const CLI::App& program) {
   auto flags = std::make_shared<Flags>();  // owned by the callback as well
   auto* run = command.add_subcommand("run", "Run experiments one after the other; finished ones are skipped");
-  run->add_option("ID", flags->words, "Ids or patterns such as 'acc-rte-*'; after --: flags of train that override theirs");
+  run->add_option("ID", flags->words, "Ids or patterns such as 'acc-rte-*'");
+  // CLI11 lets words follow -- only where a positional is still open.
+  run->add_option("FLAGS", flags->more, "After --: flags of train that override those of the experiments");
   run->add_option("--out", flags->runner.out, "Folder for results.jsonl and the runs");
   run->add_option("--scale", flags->runner.settings.scale, "Share of the samples and of the epochs")
       ->check(CLI::Range(1e-6, 1.0))
