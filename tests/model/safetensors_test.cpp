@@ -185,7 +185,7 @@ std::vector<Attack> attacks() {
       {"ShapeOverflowsWithItsDtype", file_of(entry("F32", "[4611686018427387905]"), 4), "overflows"},
       {"ShapeOverflowsTheSign", file_of(entry("U8", "[9223372036854775808]"), 4), "overflows"},
       {"EmptyShapeOverflows", file_of(entry("F32", "[0,4294967296,4294967296]", "[0,0]")), "overflows"},
-      {"TooManyDimensions", file_of(entry("F32", "[" + repeat("1,", 64) + "1]"), 4), "more than 64 numbers in shape"},
+      {"TooManyDimensions", file_of(entry("F32", repeat("1,", 64).insert(0, 1, '[').append("1]")), 4), "more than 64 numbers in shape"},
       {"OneOffset", file_of(entry("F32", "[1]", "[0]"), 4), "2 data_offsets for tensor \"x\", got 1"},
       {"ThreeOffsets", file_of(entry("F32", "[1]", "[0,4,8]"), 4), "2 data_offsets for tensor \"x\", got 3"},
       {"EndBeforeBegin", file_of(entry("F32", "[1]", "[4,0]"), 4), "end at 0, before they begin at 4"},

@@ -27,6 +27,13 @@ double payload_bits(const Planes& planes, const CodedHead& head, const TokenTabl
   return coded_bits(counts, tables) + 8 * (12 + static_cast<double>(side.size())) + per_chunk * static_cast<double>(planes.chunks());
 }
 
+// Whether any token stands for a value that is not zero.
+bool any_level(std::span<const TokenCounts> counts) {
+  return std::any_of(counts.begin(), counts.end(), [](const TokenCounts& slot) {
+    return std::any_of(slot.begin() + 1, slot.end(), [](std::uint32_t count) { return count != 0; });
+  });
+}
+
 }  // namespace
 
 std::string RateControl::spec() const {
@@ -148,7 +155,7 @@ Decision RateControl::decide(const TensorSpec& tensor, const Scale& scale, int e
                            : payload_bits(planes, head, decision.tables, counts);
     const double promised = target_.is_error ? sample.squared_error(head.step) : sample.bits(head.step);
     if (promised > 0 && got > 0) memory.correction = std::clamp(got / promised, 0.05, 20.0);
-    blind = !target_.is_error && promised <= 0 && got > wanted && head.step < range.ceiling;
+    blind = !target_.is_error && promised <= 0 && got > wanted && head.step < range.ceiling && any_level(counts);
     const bool at_end = head.step <= range.floor || creeping;
     if (got <= wanted && (at_end || got >= (target_.is_error ? 0.93 : 0.98) * wanted)) break;
   }
