@@ -11,7 +11,7 @@ step() {
   "$@" || failed="$failed $name"
 }
 
-format() { git ls-files '*.cpp' '*.h' '*.cu' | xargs clang-format --dry-run --Werror; }
+format() { git ls-files '*.cpp' '*.h' '*.cu' '*.cuh' | xargs clang-format --dry-run --Werror; }
 warnings() { cmake --preset check >/dev/null && cmake --build --preset check -j "$jobs" -- --quiet; }
 tidy() {
   # Precompiled headers are GCC's; clang-tidy reads the sources without them.

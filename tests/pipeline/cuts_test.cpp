@@ -138,5 +138,16 @@ TEST(InputEdge, TheFirstStageEnlargesImagesBeforeItsLayersSeeThem) {
   EXPECT_EQ(loss_of(12, large), loss_of(0, large)) << "images that fit stay as they are";
 }
 
+TEST(Devices, OneThatDoesNotExistIsWrongUsage) {
+  PipelineConfig config;
+  config.devices = {torch::Device("cuda:77")};
+  try {
+    Pipeline(skip_layers(), config, classification_loss);
+    FAIL() << "a pipeline on cuda:77";
+  } catch (const std::invalid_argument& error) {
+    EXPECT_NE(std::string(error.what()).find("worker 0 is on cuda:77, but there are"), std::string::npos) << error.what();
+  }
+}
+
 }  // namespace
 }  // namespace epipe::pipeline

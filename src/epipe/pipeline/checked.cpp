@@ -1,6 +1,9 @@
 #include "epipe/pipeline/checked.h"
 
 #include <fmt/format.h>
+#include <torch/cuda.h>
+
+#include <algorithm>
 
 #include <stdexcept>
 
@@ -26,12 +29,22 @@ void check_placement(const PipelineConfig& config) {
   if (const auto ok = schedule::check(config.placement); !ok) throw std::invalid_argument(ok.error().message);
 }
 
+// A device that LibTorch would only miss later, with a trace of its own.
+void check_exists(const torch::Device& device, std::size_t worker) {
+  const auto count = static_cast<std::int64_t>(torch::cuda::device_count());
+  if (!device.is_cuda() || std::max<std::int64_t>(0, device.index()) < count) return;
+  throw std::invalid_argument(
+      fmt::format("worker {} is on {}, but there are {} CUDA devices here; use cpu, or see docs/gpu.md for a build with CUDA", worker,
+                  device.str(), count));
+}
+
 void check_devices(const PipelineConfig& config) {
   const auto workers = static_cast<std::size_t>(config.placement.workers());
   if (config.devices.size() != workers) {
     throw std::invalid_argument(fmt::format("expected one device for each of {} workers, got {}", workers, config.devices.size()));
   }
   for (std::size_t w = 0; w < workers; ++w) {
+    if (!config.elsewhere.has(static_cast<int>(w))) check_exists(config.devices[w], w);
     if (config.elsewhere.has(static_cast<int>(w)) || layer::can_compute(config.devices[w].type(), config.precision)) continue;
     throw std::invalid_argument(fmt::format("worker {} is on {}, where this LibTorch does not compute in {}; use --precision bf16 or fp32",
                                             w, config.devices[w].str(), layer::to_string(config.precision)));
