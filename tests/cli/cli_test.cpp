@@ -77,7 +77,8 @@ TEST_F(Program, MeasuresATensorOfZerosAndAnEmptyOne) {
 TEST_F(Program, WrongUsageExitsWith2) {
   for (const std::string arguments :
        {"", "nonsense", "codec", "codec encode", "codec encode --codec none x.npy", "codec encode --codec sort:6 x.npy y.epf",
-        "codec measure --codec none x.npy --threads 0", "codec measure --codec none x.npy --bogus", "bench codec --codec srt:1"}) {
+        "codec measure --codec none x.npy --threads 0", "codec measure --codec none x.npy --bogus", "bench codec --codec srt:1",
+        "bench codec --device cuda:0 --shape 1,2", "bench codec --device cpu", "bench loop --device cuda:99 --precision int8"}) {
     const Outcome outcome = run(arguments);
     EXPECT_EQ(outcome.code, 2) << arguments << '\n' << outcome.output;
     EXPECT_NE(outcome.output.find("epipe: "), std::string::npos) << outcome.output;

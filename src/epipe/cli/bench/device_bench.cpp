@@ -65,7 +65,7 @@ Row measure_codec(const NamedTensor& tensor, const std::string& spec, int rounds
   const torch::Tensor& x = tensor.x;
   const auto codec = codec_from_flag(spec, {});
   const auto twin = codec->twin();
-  if (twin == nullptr) throw std::invalid_argument(fmt::format("{} has no kernels for devices", spec));
+  if (twin == nullptr) throw UsageError(fmt::format("{} has no kernels for devices", spec));
   codec::DevicePayload payload;
   auto decoded = torch::empty_like(x);
   Row row{tensor.name, spec, x.nbytes(), 0, 0, 0, 0, copy_time(x, rounds)};
@@ -104,10 +104,10 @@ std::vector<NamedTensor> tensors_on(const torch::Device& device, const std::vect
 }  // namespace
 
 void run_device_bench(const DeviceBenchFlags& flags) {
-  if (flags.shape.size() != 4) throw std::invalid_argument("--shape takes four dims, as in 256,32,112,112");
+  if (flags.shape.size() != 4) throw UsageError("--shape takes four dims, as in 256,32,112,112");
   const torch::Device device(flags.device);
   if (!device.is_cuda() || !torch::cuda::is_available()) {
-    throw std::invalid_argument(fmt::format("--device {}: expected a CUDA device, and a build and a machine that have one", flags.device));
+    throw UsageError(fmt::format("--device {}: expected a CUDA device, and a build and a machine that have one", flags.device));
   }
   if (!flags.json) {
     fmt::print("{:<10} {:<20} {:>7} {:>10} {:>9} {:>9} {:>9} {:>8} {:>8}\n", "tensor", "codec", "bits", "rel_error", "enc GB/s", "dec GB/s",

@@ -172,7 +172,7 @@ void report(const Subject& subject, const Flags& flags, std::size_t cut, const T
 void run(const Flags& flags) {
   const torch::Device device(flags.device);
   if (device.is_cuda() && !torch::cuda::is_available()) {
-    throw std::invalid_argument(fmt::format("--device {}: this machine or this build has no CUDA device", flags.device));
+    throw UsageError(fmt::format("--device {}: this machine or this build has no CUDA device", flags.device));
   }
   for (const std::string& name : flags.models) {
     const Subject subject = make_subject(name, device);
@@ -188,7 +188,9 @@ void add_loop_bench(CLI::App& bench) {
   auto* command = bench.add_subcommand("loop", "Training steps on one device: one and two stages against a plain LibTorch loop");
   command->add_option("--model", flags->models, "Models; images are [256,3,224,224], sentences [32,128]")->capture_default_str();
   command->add_option("--device", flags->device, "Of all stages")->capture_default_str();
-  command->add_option("--precision", flags->precision, "fp32, bf16, fp16")->capture_default_str();
+  command->add_option("--precision", flags->precision, "fp32, bf16, fp16")
+      ->check(CLI::IsMember({"fp32", "bf16", "fp16"}))
+      ->capture_default_str();
   command->add_option("--codec", flags->codec, "At the cut of the two stages")->capture_default_str();
   command->add_option("--chunks", flags->chunks, "Micro-batches per batch, of the pipelines")
       ->check(CLI::Range(1, 256))

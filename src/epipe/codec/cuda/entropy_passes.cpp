@@ -16,12 +16,6 @@ namespace cuda = kernels::cuda;
 static_assert(sizeof(BlockSums) == sizeof(cuda::BlockSums) && kSumBlock == cuda::kSumBlock);
 static_assert(sizeof(TokenCounts) == kernels::kTokenRoom * sizeof(std::uint32_t));
 
-std::vector<std::int8_t> flat_shifts(const TokenTables& tables) {
-  std::vector<std::int8_t> flat;
-  for (const auto& [one, more] : tables.shifts) flat.insert(flat.end(), {one, more});
-  return flat;
-}
-
 std::vector<cuda::EncodeEntry> encode_entries(const TokenTables& tables) {
   const kernels::EncodeTables plain(tables.tables);
   std::vector<cuda::EncodeEntry> entries(tables.tables.size() * kernels::kTokenRoom);
@@ -30,6 +24,12 @@ std::vector<cuda::EncodeEntry> encode_entries(const TokenTables& tables) {
 }
 
 }  // namespace
+
+std::vector<std::int8_t> flat_shifts(const TokenTables& tables) {
+  std::vector<std::int8_t> flat;
+  for (const auto& [one, more] : tables.shifts) flat.insert(flat.end(), {one, more});
+  return flat;
+}
 
 cuda::Layout layout_of(const Planes& planes) {
   const Form& form = planes.form();

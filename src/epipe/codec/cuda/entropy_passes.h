@@ -16,6 +16,9 @@ kernels::cuda::Layout layout_of(const Planes& planes);
 // The first slot of every plane of blocks; one entry for rows.
 DeviceArray<std::uint16_t> slots_of_planes(const torch::Tensor& x, const Planes& planes);
 
+// The shifts of all tables, two by table.
+std::vector<std::int8_t> flat_shifts(const TokenTables& tables);
+
 // A tensor on a device. Its symbols stay there between calls with the same planes.
 class DevicePasses final : public Passes {
  public:

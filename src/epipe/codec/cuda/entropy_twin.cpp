@@ -116,15 +116,13 @@ class EntropyTwin final : public Twin {
       chunks.push_back(
           {chunk.words, chunk.raw, static_cast<std::uint32_t>(chunk.sizes.words), static_cast<std::uint32_t>(chunk.sizes.raw)});
     }
-    std::vector<std::int8_t> shifts;
-    for (const auto& [one, more] : tables.shifts) shifts.insert(shifts.end(), {one, more});
     const kernels::DecodeTables decode_tables(tables.tables);
     const std::span<const std::uint32_t> entries(decode_tables.data(), tables.tables.size() * kernels::kProbabilityScale);
     const auto device_chunks = sent_array<cuda::CodedChunk>(x, chunks);
     const auto device_tables = sent_array<std::uint32_t>(x, entries);
     const auto device_table_of = sent_array<std::uint8_t>(x, tables.table_of);
     const auto device_values = sent_array<float>(x, token_values(tables, front.head.step));
-    const auto device_shifts = sent_array<std::int8_t>(x, shifts);
+    const auto device_shifts = sent_array<std::int8_t>(x, flat_shifts(tables));
     const auto slots = slots_of_planes(x, planes);
     const DeviceArray<std::uint8_t> magnitudes(x, planes.symbols());
     const bool running = layout.context == cuda::Context::kRunning;

@@ -1,10 +1,9 @@
 #include <algorithm>
-#include <limits>
+#include <cmath>
 
 #include "epipe/codec/cuda/memory.h"
 #include "epipe/codec/cuda/twins.h"
 #include "epipe/codec/kernels/cuda/order.h"
-#include "epipe/codec/kernels/cuda/plain.h"
 #include "epipe/codec/kernels/cuda/runs.h"
 #include "epipe/codec/kernels/key.h"
 

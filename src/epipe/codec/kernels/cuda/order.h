@@ -22,7 +22,7 @@ std::size_t select_room(std::size_t n, std::size_t ranks);
 void select_keys(const float* x, std::size_t n, KeyOf of, std::span<const std::uint64_t> host_ranks, Key* answers, KeyRange* range,
                  void* room, Stream stream);
 
-// keys[j] as floats = the samples that sample_index() names.
+// samples[j] = x[sample_index(j, m, n)].
 void sample_values(const float* x, std::size_t n, float* samples, std::size_t m, Stream stream);
 
 }  // namespace epipe::kernels::cuda

@@ -113,18 +113,20 @@ struct RunValue {
   }
 };
 
+// The table in shared memory where it fits, else where it is. By all threads of a block.
+__device__ const float* in_shared(const float* table, unsigned count, float* room) {
+  if (count > kCodeSharedFloats) return table;
+  for (unsigned i = threadIdx.x; i < count; i += blockDim.x) room[i] = table[i];
+  __syncthreads();
+  return room;
+}
+
 struct SearchCode {
   const float* thresholds;
   unsigned count;
   const float* table;
 
-  __device__ void prepare(float* room) {
-    table = thresholds;
-    if (count > kCodeSharedFloats) return;
-    for (unsigned i = threadIdx.x; i < count; i += blockDim.x) room[i] = thresholds[i];
-    __syncthreads();
-    table = room;
-  }
+  __device__ void prepare(float* room) { table = in_shared(thresholds, count, room); }
   __device__ unsigned short operator()(float v) const {
     unsigned found = 0;
     for (unsigned bit = count / 2; bit > 0; bit /= 2) {
@@ -139,13 +141,7 @@ struct TableValue {
   unsigned count;
   const float* table;
 
-  __device__ void prepare(float* room) {
-    table = entries;
-    if (count > kCodeSharedFloats) return;
-    for (unsigned i = threadIdx.x; i < count; i += blockDim.x) room[i] = entries[i];
-    __syncthreads();
-    table = room;
-  }
+  __device__ void prepare(float* room) { table = in_shared(entries, count, room); }
   __device__ float operator()(std::uint32_t code) const { return table[min(code, count - 1)]; }
 };
 
