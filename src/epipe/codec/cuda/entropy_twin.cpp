@@ -108,6 +108,20 @@ class EntropyTwin final : public Twin {
     return true;
   }
 
+  // By table and bucket of slots, the token that has the bucket's first slot.
+  static std::vector<std::uint8_t> first_tokens(const TokenTables& tables) {
+    std::vector<std::uint8_t> first;
+    for (const kernels::Frequencies& frequencies : tables.tables) {
+      unsigned token = 0;
+      unsigned end = frequencies[0];  // of the token's slots
+      for (unsigned bucket = 0; bucket < cuda::TokenIndex::kBuckets; ++bucket) {
+        while (bucket << cuda::TokenIndex::kBucketBits >= end) end += frequencies[++token];
+        first.push_back(static_cast<std::uint8_t>(token));
+      }
+    }
+    return first;
+  }
+
   static bool decode_symbols(const torch::Tensor& x, const DevicePayload& in, const CodedFront& front, const Planes& planes,
                              const cuda::Layout& layout, torch::Tensor& y) {
     const auto& tables = front.tables;
@@ -116,10 +130,11 @@ class EntropyTwin final : public Twin {
       chunks.push_back(
           {chunk.words, chunk.raw, static_cast<std::uint32_t>(chunk.sizes.words), static_cast<std::uint32_t>(chunk.sizes.raw)});
     }
-    const kernels::DecodeTables decode_tables(tables.tables);
-    const std::span<const std::uint32_t> entries(decode_tables.data(), tables.tables.size() * kernels::kProbabilityScale);
+    const kernels::EncodeTables by_token(tables.tables);
+    const std::span<const std::uint32_t> entries(by_token.data(), tables.tables.size() * kernels::kTokenRoom);
     const auto device_chunks = sent_array<cuda::CodedChunk>(x, chunks);
-    const auto device_tables = sent_array<std::uint32_t>(x, entries);
+    const auto device_entries = sent_array<std::uint32_t>(x, entries);
+    const auto device_first = sent_array<std::uint8_t>(x, first_tokens(tables));
     const auto device_table_of = sent_array<std::uint8_t>(x, tables.table_of);
     const auto device_values = sent_array<float>(x, token_values(tables, front.head.step));
     const auto device_shifts = sent_array<std::int8_t>(x, flat_shifts(tables));
@@ -130,8 +145,9 @@ class EntropyTwin final : public Twin {
     const DeviceArray<std::uint32_t> unsound(x, 1);
     clear(unsound.data(), 4, stream_of(x));
     cuda::decode_chunks(bytes_of(in), device_chunks.data(), layout, {slots.data(), device_table_of.data(), front.head.lanes},
-                        device_tables.data(), {device_values.data(), device_shifts.data(), front.head.step}, magnitudes.data(),
-                        running ? means.data() : nullptr, y.data_ptr<float>(), unsound.data(), stream_of(x));
+                        {device_entries.data(), device_first.data(), static_cast<unsigned>(tables.tables.size())},
+                        {device_values.data(), device_shifts.data(), front.head.step}, magnitudes.data(), running ? means.data() : nullptr,
+                        y.data_ptr<float>(), unsound.data(), stream_of(x));
     return fetch_one(unsound.data(), stream_of(x)) == 0;
   }
 

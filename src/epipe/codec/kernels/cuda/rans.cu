@@ -247,74 +247,110 @@ struct DecodePlane {
   }
 };
 
-constexpr unsigned kDecodeSteps = 4;  // whose levels are looked up together
+// A TokenIndex in shared memory.
+class SharedIndex {
+ public:
+  static constexpr unsigned kTableBytes = kTokenRoom * 4 + TokenIndex::kBuckets;
+
+  // By all threads of a block. `room` has kTableBytes per table.
+  __device__ SharedIndex(const TokenIndex& index, std::uint32_t* room)
+      : by_token_(room), first_(reinterpret_cast<const std::uint8_t*>(room + index.tables * kTokenRoom)) {
+    for (unsigned i = threadIdx.x; i < index.tables * kTokenRoom; i += blockDim.x) room[i] = index.by_token[i];
+    auto* const first = reinterpret_cast<std::uint32_t*>(room + index.tables * kTokenRoom);
+    const auto* const from = reinterpret_cast<const std::uint32_t*>(index.first);
+    for (unsigned i = threadIdx.x; i < index.tables * TokenIndex::kBuckets / 4; i += blockDim.x) first[i] = from[i];
+    __syncthreads();
+  }
+
+  // Takes a token out of a state.
+  __device__ unsigned take(unsigned table, std::uint32_t* state) const {
+    const std::uint32_t slot = *state & (kProbabilityScale - 1);
+    unsigned token = first_[table * TokenIndex::kBuckets + (slot >> TokenIndex::kBucketBits)];
+    std::uint32_t entry = by_token_[table * kTokenRoom + token];
+    // The frequencies of a table add up to all slots, so some token has this one.
+    while (slot - (entry & 0xffff) >= entry >> 16) entry = by_token_[table * kTokenRoom + ++token];
+    *state = (entry >> 16) * (*state >> kProbabilityBits) + slot - (entry & 0xffff);
+    return token;
+  }
+
+ private:
+  const std::uint32_t* by_token_;
+  const std::uint8_t* first_;
+};
+
+constexpr unsigned kDecodeSteps = 4;  // whose levels are looked up together, while those before are decoded
 constexpr unsigned kNoTable = 0xffffffffU;
 
+// The tables of the lane's symbols in some steps of a plane; kNoTable where there is no symbol.
+struct DecodeBatch {
+  unsigned table[kDecodeSteps];
+
+  __device__ void fill(const DecodePlane& plane, unsigned slot, unsigned first, const Coding& coding, const std::uint8_t* magnitudes,
+                       std::uint16_t* means) {
+    unsigned level[kDecodeSteps];
+#pragma unroll
+    for (unsigned k = 0; k < kDecodeSteps; ++k) {
+      const unsigned i = first + k * coding.lanes + lane_index();
+      const bool exists = lane_index() < coding.lanes && i < plane.length;
+      table[k] = exists ? 0 : kNoTable;
+      level[k] = exists ? plane.level(i, magnitudes, means) : 0;
+    }
+#pragma unroll
+    for (unsigned k = 0; k < kDecodeSteps; ++k) table[k] |= __ldg(coding.table_of + slot + level[k]);
+  }
+};
+
 __device__ bool decode_chunk(const std::byte* payload, const CodedChunk& coded, const Layout& layout, const DeviceChunk& chunk,
-                             const Coding& coding, const std::uint32_t* __restrict__ tables, const Values& values, std::uint8_t* magnitudes,
+                             const Coding& coding, const SharedIndex& index, const Values& values, std::uint8_t* magnitudes,
                              std::uint16_t* means, float* y) {
   const unsigned lane = lane_index();
   const unsigned below = (1U << lane) - 1;
   if (coded.word_bytes < 4 * coding.lanes || coded.word_bytes % 2 != 0) return false;
   const auto* const in = reinterpret_cast<const std::uint16_t*>(payload + coded.words);
-  const bool codes = lane < coding.lanes;
-  std::uint32_t x = codes ? in[2 * lane] | static_cast<std::uint32_t>(in[2 * lane + 1]) << 16 : kLowestState;
+  std::uint32_t x = lane < coding.lanes ? in[2 * lane] | static_cast<std::uint32_t>(in[2 * lane + 1]) << 16 : kLowestState;
   if (__any_sync(kAllLanes, x < kLowestState)) return false;
   Words words(in + 2 * coding.lanes, in + coded.word_bytes / 2, lane);
   RawBits raw(payload + coded.raw, coded.raw_bytes);
   const auto planes = static_cast<unsigned>(chunk.planes(layout));
+  const unsigned batch_symbols = kDecodeSteps * coding.lanes;
   for (unsigned p = 0; p < planes; ++p) {
     const DecodePlane plane(layout, chunk, p);
     const unsigned slot = slot_of(layout, coding, p);
-    for (unsigned first = 0; first < plane.length; first += kDecodeSteps * coding.lanes) {
-      bool exists[kDecodeSteps];
-      unsigned level[kDecodeSteps];
-      unsigned table[kDecodeSteps];
+    DecodeBatch next;
+    next.fill(plane, slot, 0, coding, magnitudes, means);
+    for (unsigned first = 0; first < plane.length; first += batch_symbols) {
+      const DecodeBatch batch = next;
+      if (first + batch_symbols < plane.length) next.fill(plane, slot, first + batch_symbols, coding, magnitudes, means);
       std::uint8_t tokens[kDecodeSteps];
       float decoded[kDecodeSteps];
 #pragma unroll
       for (unsigned k = 0; k < kDecodeSteps; ++k) {
-        const unsigned i = first + k * coding.lanes + lane;
-        exists[k] = codes && i < plane.length;
-        level[k] = exists[k] ? plane.level(i, magnitudes, means) : 0;
-      }
-#pragma unroll
-      for (unsigned k = 0; k < kDecodeSteps; ++k) {
-        const unsigned found = __ldg(coding.table_of + slot + level[k]);
-        table[k] = exists[k] ? found : kNoTable;
-      }
-#pragma unroll
-      for (unsigned k = 0; k < kDecodeSteps; ++k) {
         if (first + k * coding.lanes >= plane.length) break;
-        const bool active = table[k] != kNoTable;
-        std::uint32_t entry = 0;
-        if (active) {
-          entry = __ldg(tables + (table[k] << kProbabilityBits) + (x & (kProbabilityScale - 1)));
-          x = ((entry >> 8 & 0xfff) + 1) * (x >> kProbabilityBits) + (entry >> 20);
-        }
+        const unsigned table = batch.table[k];
+        const bool active = table != kNoTable;
+        const unsigned token = active ? index.take(table, &x) : 0;
         const bool empty = active && x < kLowestState;
         if (const unsigned readers = __ballot_sync(kAllLanes, empty); readers != 0) {
           std::uint32_t word;
           if (!words.take(readers, below, &word)) return false;
           if (empty) x = x << 16 | word;
         }
-        const auto token = static_cast<std::uint8_t>(entry);
         const bool escapes = active && token >= kFirstEscape;
-        tokens[k] = token;
-        decoded[k] = active ? __ldg(values.by_token + table[k] * kTokenRoom + token) : 0.0F;
+        tokens[k] = static_cast<std::uint8_t>(token);
+        decoded[k] = active ? __ldg(values.by_token + table * kTokenRoom + token) : 0.0F;
         if (__any_sync(kAllLanes, escapes)) {
           std::uint32_t bits = 0;
-          if (!raw.take(escapes ? raw_bits(token) : 0, &bits)) return false;
+          if (!raw.take(escapes ? raw_bits(tokens[k]) : 0, &bits)) return false;
           if (escapes) {
-            const std::int32_t large = escape_base(token) + static_cast<std::int32_t>(bits);
-            decoded[k] = device_level_value(large, is_negative(token), values.shifts + 2 * table[k], values.step);
+            const std::int32_t large = escape_base(tokens[k]) + static_cast<std::int32_t>(bits);
+            decoded[k] = device_level_value(large, is_negative(tokens[k]), values.shifts + 2 * table, values.step);
           }
         }
       }
       // Only now, so that no state waits for a value.
 #pragma unroll
       for (unsigned k = 0; k < kDecodeSteps; ++k) {
-        if (!exists[k]) continue;
+        if (batch.table[k] == kNoTable) continue;
         const unsigned at = plane.begin + first + k * coding.lanes + lane;
         y[at] = decoded[k];
         magnitudes[at] = magnitude_of(tokens[k]);
@@ -327,13 +363,15 @@ __device__ bool decode_chunk(const std::byte* payload, const CodedChunk& coded, 
 
 __global__ void __launch_bounds__(kWarp* kChunksPerBlock)
     decode_kernel(const std::byte* __restrict__ payload, const CodedChunk* __restrict__ chunks, Layout layout, Coding coding,
-                  const std::uint32_t* __restrict__ tables, Values values, std::uint8_t* magnitudes, std::uint16_t* means,
-                  float* __restrict__ y, std::uint32_t* unsound) {
+                  TokenIndex index, Values values, std::uint8_t* magnitudes, std::uint16_t* means, float* __restrict__ y,
+                  std::uint32_t* unsound) {
+  extern __shared__ std::uint32_t room[];
+  const SharedIndex shared(index, room);
   const std::uint64_t c = own_chunk();
   if (c >= layout.chunks) return;
   const DeviceChunk chunk(layout, c);
   std::uint16_t* const own_means = means == nullptr ? nullptr : means + c * layout.row;
-  if (!decode_chunk(payload, chunks[c], layout, chunk, coding, tables, values, magnitudes + chunk.begin, own_means, y + chunk.begin)) {
+  if (!decode_chunk(payload, chunks[c], layout, chunk, coding, shared, values, magnitudes + chunk.begin, own_means, y + chunk.begin)) {
     *unsound = 1;
   }
 }
@@ -361,11 +399,11 @@ void gather_raw(const std::uint32_t* words, const std::uint64_t* first_word, con
   check_launch("gather_raw");
 }
 
-void decode_chunks(const std::byte* payload, const CodedChunk* chunks, const Layout& layout, const Coding& coding,
-                   const std::uint32_t* tables, const Values& values, std::uint8_t* magnitudes, std::uint16_t* means, float* y,
-                   std::uint32_t* unsound, Stream stream) {
-  decode_kernel<<<blocks_for(layout), kWarp * kChunksPerBlock, 0, stream>>>(payload, chunks, layout, coding, tables, values, magnitudes,
-                                                                            means, y, unsound);
+void decode_chunks(const std::byte* payload, const CodedChunk* chunks, const Layout& layout, const Coding& coding, const TokenIndex& index,
+                   const Values& values, std::uint8_t* magnitudes, std::uint16_t* means, float* y, std::uint32_t* unsound, Stream stream) {
+  static_assert(kMaxTables * SharedIndex::kTableBytes <= 48U << 10, "what a block has without asking for more");
+  decode_kernel<<<blocks_for(layout), kWarp * kChunksPerBlock, index.tables * SharedIndex::kTableBytes, stream>>>(
+      payload, chunks, layout, coding, index, values, magnitudes, means, y, unsound);
   check_launch("decode_chunks");
 }
 

@@ -51,6 +51,16 @@ struct CodedChunk {
   std::uint32_t word_bytes, raw_bytes;
 };
 
+// Finds a state's token: the first one of a bucket of slots, then on to the one that has the slot. A block copies it to shared memory.
+struct TokenIndex {
+  static constexpr unsigned kBucketBits = 4;  // slots
+  static constexpr unsigned kBuckets = kProbabilityScale >> kBucketBits;
+
+  const std::uint32_t* by_token;  // [table][kTokenRoom], as EncodeTables have them
+  const std::uint8_t* first;      // [table][kBuckets]
+  unsigned tables;
+};
+
 // The floats that tokens stand for.
 struct Values {
   const float* by_token;      // [table][kTokenRoom], for tokens that are no escapes
@@ -60,8 +70,7 @@ struct Values {
 
 // All symbols, and *unsound = 1 when a chunk does not hold them; it is not cleared. `magnitudes` has a byte per symbol, `means` chunks *
 // row places where the context is running, else it is null.
-void decode_chunks(const std::byte* payload, const CodedChunk* chunks, const Layout& layout, const Coding& coding,
-                   const std::uint32_t* tables, const Values& values, std::uint8_t* magnitudes, std::uint16_t* means, float* y,
-                   std::uint32_t* unsound, Stream stream);
+void decode_chunks(const std::byte* payload, const CodedChunk* chunks, const Layout& layout, const Coding& coding, const TokenIndex& index,
+                   const Values& values, std::uint8_t* magnitudes, std::uint16_t* means, float* y, std::uint32_t* unsound, Stream stream);
 
 }  // namespace epipe::kernels::cuda
