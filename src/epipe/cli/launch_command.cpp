@@ -23,6 +23,8 @@ std::atomic<int> g_signal = 0;  // the last one, for the ranks; the only state t
 
 void on_signal(int signal) { g_signal = signal; }
 
+constexpr double kSettling = 0.5;  // seconds for the other ranks to end by themselves
+
 struct Flags {
   int ranks = 2;
   int restarts = 0;
@@ -56,7 +58,8 @@ class Launch {
  public:
   explicit Launch(const Flags& flags) : flags_(flags) {}
 
-  // The exit code of the first rank that failed, or 0.
+  // The exit code of the first rank that failed, or 0. Wrong usage goes before other reasons: the ranks that notice the departure of the
+  // one that was used wrongly may be gone before it is.
   int run(bool again) {
     const int port = transport::free_port();
     for (int r = 0; r < flags_.ranks; ++r) ranks_.push_back(start(r, port, again));
@@ -64,7 +67,7 @@ class Launch {
       pass_signals();
       read_output();
       reap();
-      if (first_failure_ != 0 && !stopping_) stop(SIGTERM);
+      if (first_failure_ != 0 && !stopping_ && since_failure_.seconds() > kSettling) stop(SIGTERM);
       if (stopping_ && since_stop_.seconds() > flags_.grace) stop(SIGKILL);
     }
     read_output();
@@ -138,7 +141,8 @@ class Launch {
       if (rank.ended || ::waitpid(rank.pid, &status, WNOHANG) != rank.pid) continue;
       rank.ended = true;
       const int code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
-      if (code == 0 || first_failure_ != 0) continue;
+      if (code == 0 || (first_failure_ != 0 && code != kWrongUsage) || first_failure_ == kWrongUsage) continue;
+      if (first_failure_ == 0) since_failure_ = {};
       first_failure_ = code;
       fmt::print(stderr, "rank {} {}\n", r,
                  WIFEXITED(status) ? fmt::format("failed with {}", code) : fmt::format("was killed by signal {}", WTERMSIG(status)));
@@ -158,6 +162,7 @@ class Launch {
   int first_failure_ = 0;
   bool stopping_ = false;
   bool interrupted_ = false;
+  Stopwatch since_failure_;
   Stopwatch since_stop_;
 };
 
