@@ -16,7 +16,7 @@ class Environment : public ::testing::Test {
 
   static void set(const Variables& variables) {
     for (const char* const name : {"RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE",
-                                   "SLURM_PROCID", "SLURM_NTASKS"}) {
+                                   "SLURM_PROCID", "SLURM_NTASKS", "LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "SLURM_LOCALID"}) {
       ::unsetenv(name);
     }
     for (const auto& [name, value] : variables) ::setenv(name.c_str(), value.c_str(), 1);
@@ -40,7 +40,10 @@ TEST_F(Environment, TakesWhatTorchrunSets) {
   EXPECT_EQ(config.size, 4);
   EXPECT_EQ(config.master_address, "head");
   EXPECT_EQ(config.master_port, 29500);
+  EXPECT_EQ(config.local_rank, 2) << "as far as one knows, all ranks are on this machine";
   EXPECT_TRUE(launched_as_rank());
+  ::setenv("LOCAL_RANK", "1", 1);
+  EXPECT_EQ(group_from_environment().local_rank, 1);
 }
 
 TEST_F(Environment, TakesWhatMpirunAndSrunSet) {

@@ -1,6 +1,7 @@
 // epipe train, epipe eval
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <torch/cuda.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -128,9 +129,17 @@ void lead(const TrainConfig& config, train::Reach* reach, std::unique_ptr<transp
   print(result, config.run_dir);
 }
 
+// "cuda" is the device of this rank: each rank of a machine has another, as far as there are enough.
+std::string own_device(const std::string& device, int local_rank) {
+  const auto count = static_cast<int>(torch::cuda::device_count());
+  return device == "cuda" && count > 0 ? fmt::format("cuda:{}", local_rank % count) : device;
+}
+
 // One rank of a cluster: the first leads, the others follow.
 void run_rank(TrainConfig config) {
   auto place = transport::group_from_environment();
+  place.backend = config.backend;
+  for (std::string& device : config.devices) device = own_device(device, place.local_rank);
   config.reconnect = 0;  // one failed rank ends all; epipe launch --restarts starts them again
   place.timeout = std::chrono::milliseconds(static_cast<std::int64_t>(config.timeout * 1000));
   train::check_ranks(config, place.size);
@@ -150,6 +159,7 @@ void run_train(const Flags& flags) {
   TrainConfig config = checked(flags);
   try {
     if (transport::launched_as_rank()) return run_rank(config);
+    if (config.backend != "gloo") throw UsageError("--backend is for the ranks of a cluster; start them with epipe launch");
     if (config.replicas > 1) train::check_ranks(config, 0);
     prepare_run_dir(config);
     if (config.connect.empty()) return lead(config, nullptr);
@@ -225,7 +235,8 @@ void add_stage_flags(CLI::App& command, Flags& flags) {
   command.add_option("--precision", c.precision, "fp32, or mixed: products and convolutions in bf16 or fp16, weights in fp32")
       ->check(CLI::IsMember({"fp32", "bf16", "fp16"}))
       ->capture_default_str();
-  command.add_option("--devices", c.devices, "Device of each worker, e.g. cpu,cuda:0")->delimiter(',');
+  command.add_option("--devices", c.devices, "Device of each worker, e.g. cpu,cuda:0; in a cluster, cuda is the rank's own")
+      ->delimiter(',');
 }
 
 namespace {
@@ -240,6 +251,9 @@ void add_network_flags(CLI::App& command, Flags& flags) {
       ->capture_default_str();
   command.add_option("--bucket", c.bucket, "KiB of gradients that replicas sum at once, while backward goes on")
       ->check(CLI::Range(1, 1 << 20))
+      ->capture_default_str();
+  command.add_option("--backend", c.backend, "Between the ranks of a cluster: gloo through the CPU, nccl between CUDA devices")
+      ->check(CLI::IsMember({"gloo", "nccl"}))
       ->capture_default_str();
   command.add_option("--connect", c.connect, "Servers (epipe serve) that hold the middle stages, HOST:PORT,...")->delimiter(',');
   command.add_option("--timeout", c.timeout, "Seconds without a sign of another process, after which it counts as lost")

@@ -74,6 +74,7 @@ std::string to_toml(const TrainConfig& c) {
   add("max-steps", c.max_steps);
   add("replicas", c.replicas);
   add("bucket", c.bucket);
+  add_text("backend", c.backend);
   add_list("connect", c.connect);
   add("timeout", c.timeout);
   add("reconnect", c.reconnect);

@@ -51,7 +51,7 @@ void Reducer::make_buckets(std::size_t bucket_bytes) {
   for (Bucket& bucket : buckets_) {
     auto size = static_cast<std::int64_t>(bucket.parameters.size());
     for (const auto& parameter : bucket.parameters) size += parameter.numel();
-    bucket.memory = torch::zeros({size}, torch::TensorOptions(bucket.parameters[0].scalar_type()));
+    bucket.memory = torch::zeros({size}, torch::TensorOptions(bucket.parameters[0].scalar_type()).device(replicas_->device()));
   }
 }
 
@@ -70,12 +70,15 @@ void Reducer::begin(std::uint64_t step) {
 void Reducer::ready(const torch::Tensor& parameter) {
   const std::size_t index = bucket_of_.at(identity(parameter));
   const std::lock_guard lock(mutex_);
-  if (--buckets_[index].missing == 0) changed_.notify_all();
+  if (--buckets_[index].missing > 0) return;
+  buckets_[index].ready = boundary::HandOver({parameter});
+  changed_.notify_all();
 }
 
 std::uint64_t Reducer::finish() {
   std::unique_lock lock(mutex_);
   finishing_ = true;
+  if (!buckets_.empty()) finished_ = boundary::HandOver(buckets_[0].parameters);
   changed_.notify_all();
   changed_.wait(lock, [this] { return failure_ || left_ || turn_ > buckets_.size(); });
   begun_ = false;
@@ -139,13 +142,23 @@ void Reducer::sum(std::size_t turn, std::uint64_t step) {
   const bool statistics = turn == buckets_.size();
   double seconds = 0;
   const Span span(seconds, tracer_, kReducerTrack, "all_reduce", step, statistics ? "statistics" : fmt::format("bucket {}", turn));
+  const boundary::OwnStream stream(buckets_.empty() ? torch::kCPU : buckets_[0].parameters[0].device());
   statistics ? sum_statistics() : sum_bucket(buckets_[turn]);
+  stream.synchronize();  // the worker's stream may go on with the sums
+}
+
+std::vector<torch::Tensor> Reducer::gradients(const Bucket& bucket) {
+  std::vector<torch::Tensor> all;
+  for (const auto& parameter : bucket.parameters) all.push_back(parameter.grad());
+  return all;
 }
 
 void Reducer::sum_bucket(Bucket& bucket) {
+  bucket.ready.take(gradients(bucket));
   bucket.memory.zero_();
   const auto count = static_cast<std::int64_t>(bucket.parameters.size());
-  torch::Tensor present = bucket.memory.narrow(0, bucket.memory.numel() - count, count);
+  torch::Tensor flags = bucket.memory.narrow(0, bucket.memory.numel() - count, count);
+  torch::Tensor present = torch::zeros({count}, flags.scalar_type());
   std::int64_t begin = 0;
   for (std::int64_t k = 0; k < count; ++k) {
     const torch::Tensor& parameter = bucket.parameters[static_cast<std::size_t>(k)];
@@ -155,7 +168,9 @@ void Reducer::sum_bucket(Bucket& bucket) {
     }
     begin += parameter.numel();
   }
+  flags.copy_(present);
   add_sum(bucket.memory);
+  present.copy_(flags);
   begin = 0;
   for (std::int64_t k = 0; k < count; ++k) {
     torch::Tensor& parameter = bucket.parameters[static_cast<std::size_t>(k)];
@@ -168,10 +183,12 @@ void Reducer::sum_bucket(Bucket& bucket) {
 }
 
 void Reducer::sum_statistics() {
+  if (!buckets_.empty()) finished_.take(buckets_[0].parameters);
   std::vector<torch::Tensor> totals = {torch::empty({0}, torch::kFloat64)};
   for (const auto& layer : layers_) totals.push_back(layer->batch_totals());
-  torch::Tensor all = torch::cat(totals);
+  torch::Tensor all = torch::cat(totals).to(replicas_->device());
   add_sum(all);
+  all = all.cpu();
   std::int64_t begin = 0;
   for (std::size_t l = 0; l < layers_.size(); ++l) {
     const std::int64_t size = totals[l + 1].numel();

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "epipe/base/trace.h"
+#include "epipe/boundary/device_stream.h"
 #include "epipe/layer/layer.h"
 #include "epipe/pipeline/gradient_exchange.h"
 #include "epipe/transport/c10d/group.h"
@@ -54,8 +55,9 @@ class Reducer final : public pipeline::GradientExchange {
  private:
   struct Bucket {
     std::vector<torch::Tensor> parameters;
-    torch::Tensor memory;     // [gradients | has a gradient?], on the CPU
-    std::size_t missing = 0;  // gradients of the batch under way
+    torch::Tensor memory;        // [gradients | has a gradient?], where the group sums
+    std::size_t missing = 0;     // gradients of the batch under way
+    boundary::HandOver ready{};  // when the last of them is there, on its device
   };
 
   void make_buckets(std::size_t bucket_bytes);
@@ -63,6 +65,7 @@ class Reducer final : public pipeline::GradientExchange {
   bool something_to_do() const;
   void sum(std::size_t turn, std::uint64_t step);
   void sum_bucket(Bucket& bucket);
+  static std::vector<torch::Tensor> gradients(const Bucket& bucket);
   void sum_statistics();
   void add_sum(torch::Tensor& x);
 
@@ -78,6 +81,7 @@ class Reducer final : public pipeline::GradientExchange {
   std::size_t turn_ = 0;    // the next bucket, then the statistics
   bool begun_ = false;      // a batch is under way
   bool finishing_ = false;  // all forwards and backwards are done
+  boundary::HandOver finished_{};
   bool left_ = false;
   std::exception_ptr failure_;
   std::thread thread_;

@@ -20,6 +20,7 @@ namespace {
 // Variable names of torchrun, mpirun and srun, in the order they are looked for.
 constexpr std::array kRankNames{"RANK", "OMPI_COMM_WORLD_RANK", "SLURM_PROCID"};
 constexpr std::array kSizeNames{"WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "SLURM_NTASKS"};
+constexpr std::array kLocalRankNames{"LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "SLURM_LOCALID"};
 
 struct Variable {
   std::string name;
@@ -61,6 +62,8 @@ GroupConfig group_from_environment() {
   GroupConfig config;
   config.size = number(require(kSizeNames), 1, kMaxRanks);
   config.rank = number(require(kRankNames), 0, config.size - 1);
+  const auto local = find(kLocalRankNames);
+  config.local_rank = local ? number(*local, 0, config.size - 1) : config.rank;
   config.master_address = require(std::array{"MASTER_ADDR"}).value;
   if (config.master_address.empty()) throw std::invalid_argument("MASTER_ADDR: expected a host name or address, got nothing");
   config.master_port = number(require(std::array{"MASTER_PORT"}), 1, 65535);

@@ -16,6 +16,7 @@ class GlooGroup final : public Group {
 
   int rank() const override { return config_.rank; }
   int size() const override { return config_.size; }
+  torch::Device device() const override { return torch::kCPU; }
   std::unique_ptr<Link> link(int peer, std::uint32_t channel) override;
   void all_reduce_sum(torch::Tensor& x) override;
   std::unique_ptr<Group> subgroup(const std::vector<int>& ranks, const std::string& name) override;

@@ -31,6 +31,8 @@ class Group {
   // One end of a link to `peer`; both ends name the same channel, each channel once in the life of the group. Messages that were sent
   // before close() still arrive. The group outlives its links.
   virtual std::unique_ptr<Link> link(int peer, std::uint32_t channel) = 0;
+  // Where tensors that are summed lie: on the CPU with gloo, on this rank's CUDA device with nccl.
+  virtual torch::Device device() const = 0;
   // In place; all ranks call it in the same order with the same shape and type. Every element is the sum over the ranks in their order,
   // ((x0 + x1) + x2) + ..., whatever the size of the tensor.
   virtual void all_reduce_sum(torch::Tensor& x) = 0;

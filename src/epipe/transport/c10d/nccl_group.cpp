@@ -27,6 +27,7 @@ class NcclGroup final : public Group {
 
   int rank() const override { return config_.rank; }
   int size() const override { return config_.size; }
+  torch::Device device() const override { return device_; }
   Board& board() override { return *board_; }
 
   std::unique_ptr<Link> link(int peer, std::uint32_t channel) override {
@@ -42,7 +43,7 @@ class NcclGroup final : public Group {
 
   void all_reduce_sum(torch::Tensor& x) override {
     if (!x.device().is_cuda() || !x.is_contiguous()) throw std::invalid_argument("nccl sums contiguous tensors on CUDA devices");
-    if (size() == 1 || x.numel() == 0) return;
+    if (x.numel() == 0) return;
     const std::lock_guard lock(collective_);
     const c10::DeviceGuard guard(device_);
     const torch::NoGradGuard no_grad;
@@ -73,7 +74,7 @@ std::unique_ptr<Group> make_nccl_group(const GroupConfig& config, Store store, s
   if (devices == 0) throw std::runtime_error("nccl needs a CUDA device, and this machine has none");
   // c10d would end the process when an operation takes long; links wait as long as they are asked to.
   ::setenv("TORCH_NCCL_ASYNC_ERROR_HANDLING", "0", 0);
-  const c10::Device device(c10::kCUDA, static_cast<c10::DeviceIndex>(config.rank % devices));
+  const c10::Device device(c10::kCUDA, static_cast<c10::DeviceIndex>(config.local_rank % devices));
   return std::make_unique<NcclGroup>(config, std::move(store), std::move(board), device);
 }
 
