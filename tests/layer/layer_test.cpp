@@ -1,5 +1,6 @@
 #include <gtest/gtest.h>
 
+#include "epipe/layer/batch_norm.h"
 #include "epipe/layer/modules.h"
 #include "epipe/layer/random.h"
 #include "support/training.h"
@@ -56,6 +57,38 @@ TEST(DeferredBatchNorm, TakesTheStatisticsOfAllReplicasFromTheSumOfTheirTotals) 
     EXPECT_TRUE(torch::equal(replica.running_mean, alone.running_mean));
     EXPECT_TRUE(torch::equal(replica.running_var, alone.running_var));
   }
+}
+
+TEST(DeferredBatchNorm, CommitsTogetherToTheBitsOfOneByOne) {
+  torch::manual_seed(4);
+  const auto make = [] {
+    std::vector<std::unique_ptr<DeferredBatchNorm>> norms;
+    for (const std::int64_t channels : {5, 17, 3, 64, 1}) norms.push_back(std::make_unique<DeferredBatchNorm>(channels));
+    norms.push_back(std::make_unique<DeferredBatchNorm>(7, 1e-3));
+    norms.push_back(std::make_unique<DeferredBatchNorm>(9, 1e-5, 0.3));
+    norms.push_back(std::make_unique<DeferredBatchNorm>(2));  // sees nothing
+    return norms;
+  };
+  const auto together = make();
+  const auto alone = make();
+  std::vector<DeferredBatchNorm*> all;
+  for (std::size_t k = 0; k < together.size(); ++k) {
+    all.push_back(together[k].get());
+    for (int part = 0; part < (k + 1 < together.size() ? 3 : 0); ++part) {
+      if (k == 2 && part == 2) continue;  // one micro-batch less than its neighbours
+      const auto x = torch::randn({4 + part, together[k]->running_mean.numel(), 3, 5}) * 3 + 2;
+      together[k]->forward(x, {});
+      alone[k]->forward(x, {});
+    }
+  }
+  DeferredBatchNorm::commit_together(all);
+  for (std::size_t k = 0; k < together.size(); ++k) {
+    alone[k]->commit_batch();
+    EXPECT_TRUE(torch::equal(together[k]->running_mean, alone[k]->running_mean)) << k;
+    EXPECT_TRUE(torch::equal(together[k]->running_var, alone[k]->running_var)) << k;
+    EXPECT_TRUE(torch::equal(together[k]->num_batches_tracked, alone[k]->num_batches_tracked)) << k;
+  }
+  EXPECT_EQ(together.back()->num_batches_tracked.item<std::int64_t>(), 0);
 }
 
 TEST(DeferredBatchNorm, CountsAMicroBatchOnceUnderRecomputeAndNotWhenDiscarded) {

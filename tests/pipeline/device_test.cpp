@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <limits>
 
 #include "support/cuda.h"
 #include "support/training.h"
@@ -80,6 +81,39 @@ TEST(OnDevice, AClientOnTheCpuTrainsWithAServerOnADevice) {
     const auto weights = trained("cnn", config);
     for (const auto& w : weights) EXPECT_TRUE(torch::isfinite(w).all().item<bool>());
     expect_equal(weights, trained("cnn", config));
+  }
+}
+
+// From stream to stream on one device, without frames: counted as if there were some.
+TEST(OnDevice, WhatIsHandedOverIsCountedAsFramesOfNone) {
+  EPIPE_NEEDS_CUDA();
+  const torch::Device gpu("cuda:0");
+  const auto traffic = [&](std::vector<torch::Device> devices) {
+    const auto model = model::make_model("cnn", kImages, 7);
+    Pipeline pipeline(model.layers, on_devices({1, 3}, {0, 1, 0}, std::move(devices), "none"), classification_loss);
+    return pipeline.train_step(random_batch(kImages, 24, 0), {0, 0});
+  };
+  const auto direct = traffic({gpu, gpu});
+  const auto frames = traffic({torch::kCPU, gpu});
+  for (std::size_t j = 0; j < 2; ++j) {
+    EXPECT_EQ(direct.forward[j].wire_bytes, frames.forward[j].wire_bytes);
+    EXPECT_EQ(direct.backward[j].wire_bytes, frames.backward[j].wire_bytes);
+    EXPECT_GT(direct.forward[j].wire_bytes, 0U);
+  }
+}
+
+TEST(OnDevice, WhatIsNotFiniteEndsTheStep) {
+  EPIPE_NEEDS_CUDA();
+  const torch::Device gpu("cuda:0");
+  const auto model = model::make_model("cnn", kImages, 7);
+  Pipeline pipeline(model.layers, on_devices({1, 3}, {0, 1, 0}, {gpu, gpu}, "none"), classification_loss);
+  auto batch = random_batch(kImages, 24, 0);
+  batch.inputs[0][20][0][3][3] = std::numeric_limits<float>::quiet_NaN();
+  try {
+    pipeline.train_step(batch, {0, 6});
+    FAIL();
+  } catch (const std::runtime_error& error) {
+    EXPECT_NE(std::string(error.what()).find("cut 0 forward, step 6, micro-batch 2"), std::string::npos) << error.what();
   }
 }
 

@@ -73,7 +73,7 @@ TEST(Loss, IsTheSquaredErrorForValues) {
   EXPECT_TRUE(torch::equal(result.predictions, torch::tensor({{1.0F}, {4.0F}})));
   const auto classes = make_loss({})({torch::tensor({{0.0F, 0.0F}, {0.0F, 3.0F}})}, torch::tensor({0, 1}, torch::kInt64));
   EXPECT_NEAR(classes.sum.item<float>(), std::log(2.0) + std::log(1 + std::exp(-3.0)), 1e-6);
-  EXPECT_EQ(classes.correct, 2);
+  EXPECT_EQ(classes.correct.item<double>(), 2);
 }
 
 }  // namespace

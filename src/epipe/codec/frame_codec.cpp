@@ -62,6 +62,10 @@ Result<void> encode_payload(Codec& codec, const torch::Tensor& x, const EncodeCo
 
 }  // namespace
 
+std::uint64_t plain_frame_bytes(const torch::Tensor& x) {
+  return wire::header_bytes(static_cast<std::size_t>(x.dim()), kNone.size()) + x.nbytes();
+}
+
 Result<void> encode_frame(Codec& codec, const torch::Tensor& x, const FrameTag& tag, const EncodeContext& at, ThreadPool* pool,
                           Bytes& out) {
   const wire::FrameHeader header = header_of(codec, x, tag);

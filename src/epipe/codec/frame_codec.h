@@ -20,6 +20,9 @@ struct FrameTag {
 // writes 16 bits per value.
 Result<void> encode_frame(Codec& codec, const torch::Tensor& x, const FrameTag& tag, const EncodeContext& at, ThreadPool* pool, Bytes& out);
 
+// How long that frame is with the codec none.
+std::uint64_t plain_frame_bytes(const torch::Tensor& x);
+
 // Appends the frame that stands for a tensor with NaN or Inf: flagged, no values.
 void encode_non_finite(const Codec& codec, const torch::Tensor& x, const FrameTag& tag, Bytes& out);
 

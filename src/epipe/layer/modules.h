@@ -69,33 +69,4 @@ class LayerNorm : public torch::nn::Module {
 inline torch::Tensor relu(torch::Tensor fresh) { return fresh.relu_(); }
 inline torch::Tensor relu6(torch::Tensor fresh) { return torch::hardtanh_(fresh, 0, 6); }
 
-// Normalizes by the micro-batch, as BatchNorm does by the batch, and updates the running statistics once per batch with the
-// aggregate of its micro-batches, as if they had been one. weight, bias, running_mean, running_var, num_batches_tracked
-class DeferredBatchNorm : public torch::nn::Module, public BatchStatistics {
- public:
-  explicit DeferredBatchNorm(std::int64_t channels, double eps = 1e-5, double momentum = 0.1);
-  torch::Tensor forward(const torch::Tensor& x, const ForwardContext& at);
-
-  void commit_batch() override;
-  void discard_batch() override;
-  torch::Tensor batch_totals() const override;  // sums, sums of squares, count
-  void set_batch_totals(const torch::Tensor& totals) override;
-
-  torch::Tensor weight;
-  torch::Tensor bias;
-  torch::Tensor running_mean;
-  torch::Tensor running_var;
-  torch::Tensor num_batches_tracked;
-
- private:
-  void gather(const torch::Tensor& mean, const torch::Tensor& inverse_deviation, std::int64_t count);
-
-  double eps_;
-  double momentum_;
-  // Of the batch so far, in float64.
-  torch::Tensor sum_;
-  torch::Tensor square_sum_;
-  std::int64_t count_ = 0;
-};
-
 }  // namespace epipe::layer

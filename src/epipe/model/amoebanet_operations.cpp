@@ -1,5 +1,7 @@
 #include "epipe/model/amoebanet_operations.h"
 
+#include "epipe/layer/batch_norm.h"
+
 #include <fmt/format.h>
 
 #include <array>

@@ -1,6 +1,7 @@
 // cnn: four convolutions, each with BatchNorm and ReLU, then a pooled classifier.
 #include <fmt/format.h>
 
+#include "epipe/layer/batch_norm.h"
 #include "epipe/layer/modules.h"
 #include "epipe/model/zoo.h"
 

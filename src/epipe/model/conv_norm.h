@@ -2,6 +2,7 @@
 
 #include <memory>
 
+#include "epipe/layer/batch_norm.h"
 #include "epipe/layer/modules.h"
 
 namespace epipe::model {

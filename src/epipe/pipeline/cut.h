@@ -5,6 +5,7 @@
 #include <memory>
 
 #include "epipe/boundary/boundary.h"
+#include "epipe/boundary/direct.h"
 
 namespace epipe::pipeline {
 
@@ -12,7 +13,8 @@ namespace epipe::pipeline {
 enum class Side : std::uint8_t { kEarlier = 0, kLater = 1 };
 
 // The way between stage j and stage j + 1, in both directions: through codec and link where they are on two workers, from hand to hand
-// where one worker has both. Where the other worker is in another process, only one end of the way is here.
+// where one worker has both, or where two share a CUDA device and nothing is to be coded. Where the other worker is in another process,
+// only one end of the way is here.
 class Cut {
  public:
   struct Config {
@@ -53,12 +55,14 @@ class Cut {
     std::unique_ptr<boundary::Sender> sender;
     std::unique_ptr<boundary::Receiver> receiver;
   };
+  void add_direct(const Config& config);
   void add_end(const Config& config, Side side, std::unique_ptr<transport::Link> link, const boundary::OnFailure& on_failure);
   End& sending(wire::Direction direction) { return ends_[direction == wire::Direction::kForward ? 0 : 1]; }
   End& receiving(wire::Direction direction) { return ends_[direction == wire::Direction::kForward ? 1 : 0]; }
 
   std::array<End, 2> ends_;                                  // by side; those that are here
-  bool linked_ = false;                                      // otherwise within one worker
+  std::array<std::unique_ptr<boundary::Direct>, 2> direct_;  // by direction; between workers that share a device
+  bool linked_ = false;
   std::array<std::deque<boundary::Parcel>, 2> handed_over_;  // by direction; within one worker, by its only thread
 };
 

@@ -75,7 +75,7 @@ struct StepId {
 // What a loss makes of the last layer's outputs for one micro-batch.
 struct LossResult {
   torch::Tensor sum;            // over the samples; scalar, with its graph
-  double correct = 0;           // samples predicted right, or whatever the metric sums
+  torch::Tensor correct{};      // samples predicted right, or whatever the metric sums; scalar; undefined: 0
   torch::Tensor predictions{};  // kept by evaluate() when defined
 };
 using Loss = std::function<LossResult(const Tensors& outputs, const torch::Tensor& targets)>;
@@ -84,8 +84,9 @@ struct WorkerTimes {
   double data = 0;  // for the batch, where a worker loads it
   double forward = 0;
   double backward = 0;
-  double wait = 0;    // for tensors of other workers
-  double encode = 0;  // by the threads beside the worker, while it computes
+  double wait = 0;       // for tensors of other workers
+  double optimizer = 0;  // in the job that follows a step, see train_step()
+  double encode = 0;     // by the threads beside the worker, while it computes
   double decode = 0;
   double all_reduce = 0;                // waiting for the gradients of replicas, beyond what overlaps with backward
   std::uint64_t all_reduce_bytes = 0;   // sent for that
@@ -96,6 +97,7 @@ struct WorkerTimes {
     forward += other.forward;
     backward += other.backward;
     wait += other.wait;
+    optimizer += other.optimizer;
     encode += other.encode;
     decode += other.decode;
     all_reduce += other.all_reduce;
@@ -128,15 +130,18 @@ class Pipeline {
   Pipeline(const Pipeline&) = delete;
   Pipeline& operator=(const Pipeline&) = delete;
 
+  // What a worker does with its stages, in its thread.
+  using WorkerJob = std::function<void(int worker, const std::vector<Stage*>&)>;
+
   // Forward and backward of one batch. The gradients, of the mean loss times id.loss_scale, are left in the parameters; nothing else
-  // changes.
-  StepResult train_step(const Batch& batch, StepId id);
+  // changes. Every worker that is here does `then` when its own gradients are there, without waiting for the others or its device.
+  StepResult train_step(const Batch& batch, StepId id, const WorkerJob& then = {});
   // Forward only, in evaluation mode, encoders frozen.
   StepResult evaluate(const Batch& batch, StepId id);
 
-  // Calls work(worker, its stages) in the thread of every worker that is here, all at once, and waits; for optimizers and
-  // their like. A step that failed does not prevent it; what `work` throws is thrown.
-  void on_workers(const std::function<void(int, const std::vector<Stage*>&)>& work);
+  // Every worker that is here does it, all at once; waits for them and their devices. For optimizers and their like. A step that failed
+  // does not prevent it; what `work` throws is thrown.
+  void on_workers(const WorkerJob& work);
   // Ends the batch: statistics gathered by its micro-batches are taken over, or dropped.
   void commit_batch();
   void discard_batch();

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "epipe/layer/batch_norm.h"
 #include "epipe/layer/memory_format.h"
 
 namespace epipe::pipeline {
@@ -15,6 +16,8 @@ Stage::Stage(std::vector<std::shared_ptr<Layer>> layers, torch::Device device, c
     if (layer::wants_channels_last(device_)) layer::to_channels_last(*layer);
   }
 }
+
+void Stage::commit_batch() { layer::commit_batch(layers_); }
 
 void Stage::reset() {
   live_.clear();

@@ -44,6 +44,8 @@ class Stage {
   int live() const { return static_cast<int>(live_.size()); }
   int peak_live() const { return peak_live_; }
 
+  // Ends the batch: statistics gathered by its micro-batches are taken over.
+  void commit_batch();
   // Before a step: no gradients, nothing live.
   void reset();
   const std::vector<std::shared_ptr<Layer>>& layers() const { return layers_; }

@@ -6,12 +6,12 @@ namespace {
 pipeline::LossResult cross_entropy(const layer::Tensors& outputs, const torch::Tensor& targets) {
   const auto& logits = outputs[0];
   return {torch::nll_loss(torch::log_softmax(logits, -1), targets, {}, at::Reduction::Sum),
-          static_cast<double>(logits.argmax(-1).eq(targets).sum().item<std::int64_t>()), logits.detach()};
+          logits.detach().argmax(-1).eq(targets).sum(), logits.detach()};
 }
 
 pipeline::LossResult squared_error(const layer::Tensors& outputs, const torch::Tensor& targets) {
   const auto values = outputs[0].reshape(targets.sizes());
-  return {(values - targets).square().mean(-1).sum(), 0, values.detach()};
+  return {(values - targets).square().mean(-1).sum(), {}, values.detach()};
 }
 
 }  // namespace

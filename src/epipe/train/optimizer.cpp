@@ -35,46 +35,67 @@ Optimizer::Optimizer(const OptimizerConfig& config, NamedParameters parameters) 
 void Optimizer::step(double learning_rate, double scale) {
   const torch::NoGradGuard no_grad;
   ++steps_;
-  for (auto& [name, parameter] : parameters_) {
-    if (!parameter.grad().defined()) continue;
-    if (scale != 1) parameter.mutable_grad().mul_(scale);
-    config_.kind == OptimizerConfig::Kind::kSgd ? sgd(name, parameter, learning_rate) : adam(name, parameter, learning_rate);
+  for (const Group& group : groups()) {
+    if (scale != 1) at::_foreach_mul_(group.gradients, scale);
+    config_.kind == OptimizerConfig::Kind::kSgd ? sgd(group, learning_rate) : adam(group, learning_rate);
   }
 }
 
-torch::Tensor& Optimizer::slot(const std::string& name, const torch::Tensor& like) {
-  torch::Tensor& found = slots_[name];
-  if (!found.defined()) found = torch::zeros_like(like);
+// On a device all together, in few kernels; on the CPU one by one, while its values are in the cache.
+std::vector<Optimizer::Group> Optimizer::groups() const {
+  std::vector<Group> all;
+  for (const auto& [name, parameter] : parameters_) {
+    if (!parameter.grad().defined()) continue;
+    if (all.empty() || parameter.is_cpu()) all.emplace_back();
+    all.back().names.push_back(name);
+    all.back().parameters.push_back(parameter);
+    all.back().gradients.push_back(parameter.grad());
+  }
+  return all;
+}
+
+std::vector<torch::Tensor> Optimizer::slots(const Group& group, const std::string& kind) {
+  std::vector<torch::Tensor> found;
+  for (std::size_t i = 0; i < group.names.size(); ++i) {
+    torch::Tensor& slot = slots_[group.names[i] + "/" + kind];
+    if (!slot.defined()) slot = torch::zeros_like(group.parameters[i]);
+    found.push_back(slot);
+  }
   return found;
 }
 
-void Optimizer::sgd(const std::string& name, torch::Tensor& parameter, double learning_rate) {
-  torch::Tensor direction = parameter.grad();
-  if (config_.weight_decay != 0) direction = direction.add(parameter, config_.weight_decay);
+void Optimizer::sgd(const Group& group, double learning_rate) {
+  std::vector<torch::Tensor> directions = group.gradients;
+  if (config_.weight_decay != 0) directions = at::_foreach_add(directions, group.parameters, config_.weight_decay);
   if (config_.momentum != 0) {
-    torch::Tensor& velocity = slot(name + "/momentum", parameter);  // 0 at first: the first velocity is the gradient, as in torch.optim
-    velocity.mul_(config_.momentum).add_(direction);
-    direction = config_.nesterov ? direction.add(velocity, config_.momentum) : velocity;
+    const auto velocities = slots(group, "momentum");  // 0 at first: the first velocity is the gradient, as in torch.optim
+    at::_foreach_mul_(velocities, config_.momentum);
+    at::_foreach_add_(velocities, directions, 1);
+    directions = config_.nesterov ? at::_foreach_add(directions, velocities, config_.momentum) : velocities;
   }
-  parameter.add_(direction, -learning_rate);
+  at::_foreach_add_(group.parameters, directions, -learning_rate);
 }
 
-void Optimizer::adam(const std::string& name, torch::Tensor& parameter, double learning_rate) {
-  torch::Tensor gradient = parameter.grad();
+void Optimizer::adam(const Group& group, double learning_rate) {
+  std::vector<torch::Tensor> gradients = group.gradients;
   if (config_.kind == OptimizerConfig::Kind::kAdamW) {
-    parameter.mul_(1 - learning_rate * config_.weight_decay);
+    at::_foreach_mul_(group.parameters, 1 - learning_rate * config_.weight_decay);
   } else if (config_.weight_decay != 0) {
-    gradient = gradient.add(parameter, config_.weight_decay);
+    gradients = at::_foreach_add(gradients, group.parameters, config_.weight_decay);
   }
-  torch::Tensor& first = slot(name + "/first", parameter);
-  torch::Tensor& second = slot(name + "/second", parameter);
-  first.mul_(config_.beta1).add_(gradient, 1 - config_.beta1);
-  second.mul_(config_.beta2).addcmul_(gradient, gradient, 1 - config_.beta2);
+  const auto first = slots(group, "first");
+  const auto second = slots(group, "second");
+  at::_foreach_mul_(first, config_.beta1);
+  at::_foreach_add_(first, gradients, 1 - config_.beta1);
+  at::_foreach_mul_(second, config_.beta2);
+  at::_foreach_addcmul_(second, gradients, gradients, 1 - config_.beta2);
   const auto steps = static_cast<double>(steps_);
   const double first_bias = 1 - std::pow(config_.beta1, steps);
   const double second_bias = 1 - std::pow(config_.beta2, steps);
-  const auto scale = (second.sqrt() / std::sqrt(second_bias)).add_(config_.eps);
-  parameter.addcdiv_(first, scale, -learning_rate / first_bias);
+  const auto scale = at::_foreach_sqrt(second);
+  at::_foreach_div_(scale, std::sqrt(second_bias));
+  at::_foreach_add_(scale, config_.eps);
+  at::_foreach_addcdiv_(group.parameters, first, scale, -learning_rate / first_bias);
 }
 
 std::map<std::string, torch::Tensor> Optimizer::state() const {

@@ -35,9 +35,16 @@ class Optimizer {
   void set_state(const std::map<std::string, torch::Tensor>& state);
 
  private:
-  void sgd(const std::string& name, torch::Tensor& parameter, double learning_rate);
-  void adam(const std::string& name, torch::Tensor& parameter, double learning_rate);
-  torch::Tensor& slot(const std::string& name, const torch::Tensor& like);
+  // Parameters that one operation updates together, and what belongs to them.
+  struct Group {
+    std::vector<std::string> names;
+    std::vector<torch::Tensor> parameters;
+    std::vector<torch::Tensor> gradients;
+  };
+  std::vector<Group> groups() const;
+  void sgd(const Group& group, double learning_rate);
+  void adam(const Group& group, double learning_rate);
+  std::vector<torch::Tensor> slots(const Group& group, const std::string& kind);
 
   OptimizerConfig config_;
   NamedParameters parameters_;

@@ -228,7 +228,8 @@ void Run::load_weights(const model::Model& model) {
 int Run::chunks_for(const layer::Batch& batch) const { return static_cast<int>(std::min<std::int64_t>(config_.chunks, batch.size())); }
 
 StepResult Run::forward_backward(const data::LoadedBatch& loaded, bool measure_error) {
-  return team_->forward_backward(loaded.batch, {loaded.epoch, loaded.step, chunks_for(loaded.batch), measure_error, loaded.samples});
+  return team_->forward_backward(loaded.batch, {loaded.epoch, loaded.step, chunks_for(loaded.batch), measure_error, loaded.samples},
+                                 lr(loaded.step));
 }
 
 StepResult Run::evaluate(const data::LoadedBatch& loaded, std::uint64_t epoch, std::uint64_t step) {

@@ -5,6 +5,8 @@
 #include <nlohmann/json.hpp>
 #include <stdexcept>
 
+#include "epipe/boundary/device_stream.h"
+#include "epipe/layer/batch_norm.h"
 #include "epipe/model/named_tensors.h"
 #include "epipe/pipeline/checked.h"
 #include "epipe/train/loss.h"
@@ -85,25 +87,33 @@ void Share::forget_step() {
   }
 }
 
+std::vector<std::shared_ptr<layer::Layer>> Share::layers_of(int worker) const {
+  std::vector<std::shared_ptr<layer::Layer>> own;
+  for (std::size_t l = 0; l < model_.layers.size(); ++l) {
+    if (model_.layers[l] && worker_of_layer(plan_, l) == worker) own.push_back(model_.layers[l]);
+  }
+  return own;
+}
+
 void Share::make_optimizers() {
   optimizers_.clear();
   optimizers_.resize(static_cast<std::size_t>(config_.placement.workers()));
-  std::vector<NamedParameters> parameters(optimizers_.size());
-  for (std::size_t l = 0; l < model_.layers.size(); ++l) {
-    if (!model_.layers[l]) continue;
-    auto& own = parameters[static_cast<std::size_t>(worker_of_layer(plan_, l))];
-    for (const auto& item : model_.layers[l]->named_parameters()) own.emplace_back(model_.layers[l]->full_name(item.key()), item.value());
-  }
-  for (std::size_t w = 0; w < optimizers_.size(); ++w) {
-    if (!config_.elsewhere.has(static_cast<int>(w))) optimizers_[w] = std::make_unique<Optimizer>(plan_.update, std::move(parameters[w]));
+  for (const int worker : workers()) {
+    NamedParameters parameters;
+    for (const auto& layer : layers_of(worker)) {
+      for (const auto& item : layer->named_parameters()) parameters.emplace_back(layer->full_name(item.key()), item.value());
+    }
+    optimizers_[static_cast<std::size_t>(worker)] = std::make_unique<Optimizer>(plan_.update, std::move(parameters));
   }
 }
 
-StepResult Share::forward_backward(const layer::Batch& batch, const pipeline::StepId& id) {
+StepResult Share::forward_backward(const layer::Batch& batch, const pipeline::StepId& id, const Update* known) {
+  check_whole();
   forget_step();
   StepResult result;
   try {
-    result = train_step(batch, id);
+    applied_ = known != nullptr;
+    result = train_step(batch, id, known);
   } catch (...) {
     leave_replicas();
     throw;
@@ -116,9 +126,14 @@ StepResult Share::forward_backward(const layer::Batch& batch, const pipeline::St
   return result;
 }
 
-StepResult Share::train_step(const layer::Batch& batch, const pipeline::StepId& id) {
+StepResult Share::train_step(const layer::Batch& batch, const pipeline::StepId& id, const Update* known) {
   if (batch.size() == 0 && reducer_) return sit_out(id.step);
-  return pipeline_->train_step(batch, id);
+  if (known == nullptr) return pipeline_->train_step(batch, id);
+  return pipeline_->train_step(batch, id, [&](int worker, const auto&) { apply_to(worker, *known); });
+}
+
+void Share::check_whole() const {
+  if (applied_) throw std::logic_error("a step that failed has changed some of the weights; the run can only go back to a checkpoint");
 }
 
 // A batch with fewer samples than there are replicas: this one takes part in the sums only.
@@ -138,12 +153,19 @@ StepResult Share::evaluate(const layer::Batch& batch, const pipeline::StepId& id
 
 std::map<std::string, double> Share::squared_gradient_norms() const {
   std::map<std::string, double> norms;
-  for (const auto& layer : model_.layers) {
-    if (!layer) continue;
-    for (const auto& item : layer->named_parameters()) {
-      const auto& grad = item.value().grad();
-      if (grad.defined()) norms[layer->full_name(item.key())] = grad.to(torch::kFloat64).square().sum().item<double>();
+  for (const int worker : workers()) {
+    std::vector<std::string> names;
+    std::vector<torch::Tensor> squares;  // read together: each reading waits for the device
+    for (const auto& layer : layers_of(worker)) {
+      for (const auto& item : layer->named_parameters()) {
+        if (!item.value().grad().defined()) continue;
+        names.push_back(layer->full_name(item.key()));
+        squares.push_back(item.value().grad().to(torch::kFloat64).square().sum());
+      }
     }
+    if (names.empty()) continue;
+    const auto values = torch::stack(squares).cpu();
+    for (std::size_t i = 0; i < names.size(); ++i) norms[names[i]] = values[static_cast<std::int64_t>(i)].item<double>();
   }
   return norms;
 }
@@ -154,23 +176,30 @@ void Share::commit(std::uint64_t step, const Update& update) {
     throw std::logic_error(fmt::format("step {} cannot be committed: {} steps are done, and the gradients here are of {}", step,
                                        steps_done_, pending_ ? fmt::format("step {}", *pending_) : "no step"));
   }
-  update.skip ? skip() : apply(update);
+  if (std::exchange(applied_, false)) {
+    encoders_ = std::move(pending_encoders_);
+  } else {
+    update.skip ? skip() : apply(update);
+  }
   if (plan_.loss_scaling) scaler_.update(update.skip);
   pending_.reset();
   ++steps_done_;
 }
 
+void Share::apply_to(int worker, const Update& update) {
+  optimizers_[static_cast<std::size_t>(worker)]->step(update.lr, update.scale);
+  layer::commit_batch(layers_of(worker));
+}
+
 void Share::apply(const Update& update) {
-  const auto step = [&](int worker) {
-    if (optimizers_[static_cast<std::size_t>(worker)]) optimizers_[static_cast<std::size_t>(worker)]->step(update.lr, update.scale);
-  };
   if (pipeline_) {
-    pipeline_->on_workers([&](int worker, const auto&) { step(worker); });
+    pipeline_->on_workers([&](int worker, const auto&) { apply_to(worker, update); });
   } else {  // the ways were lost between the gradients and the commit
-    for (int w = 0; w < config_.placement.workers(); ++w) step(w);
-  }
-  for (const auto& layer : model_.layers) {
-    if (layer) layer->commit_batch();
+    for (const int worker : workers()) {
+      const boundary::OwnStream stream(config_.devices[static_cast<std::size_t>(worker)]);
+      apply_to(worker, update);
+      stream.synchronize();
+    }
   }
   encoders_ = std::move(pending_encoders_);
 }
@@ -202,6 +231,7 @@ NamedTensors weights_of(const model::Model& model, const Plan& plan, const std::
 }
 
 void Share::start_over(const NamedTensors& from) {
+  applied_ = false;
   disconnect();
   forget_step();
   if (const auto loaded = model::load_into(from, weights()); !loaded) throw std::invalid_argument(loaded.error().message);
@@ -212,6 +242,7 @@ void Share::start_over(const NamedTensors& from) {
 }
 
 Checkpoint Share::checkpoint() const {
+  check_whole();
   Checkpoint c{steps_done_, weights(), {}, encoders_, to_json(plan_).dump()};
   for (std::size_t w = 0; w < optimizers_.size(); ++w) {
     if (!optimizers_[w]) continue;
@@ -225,6 +256,7 @@ void Share::restore(const Checkpoint& c) {
   const auto there = nlohmann::json::parse(c.config, nullptr, false);
   const std::string different = differences(to_json(plan_), there.is_object() ? there : nlohmann::json::object());
   if (!different.empty()) throw std::invalid_argument(fmt::format("cannot resume, the checkpoint is of another run: {}", different));
+  applied_ = false;
   disconnect();
   forget_step();
   if (const auto loaded = model::load_into(c.model, weights()); !loaded) throw std::runtime_error(loaded.error().message);

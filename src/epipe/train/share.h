@@ -53,8 +53,10 @@ class Share {
   void disconnect();
   bool connected() const { return pipeline_ != nullptr; }
 
-  // Gradients of one batch, of all replicas together, not yet applied. Only with replicas may the batch be empty.
-  pipeline::StepResult forward_backward(const layer::Batch& batch, const pipeline::StepId& id);
+  // Gradients of one batch, of all replicas together, not yet applied. Only with replicas may the batch be empty. Where nobody else takes
+  // part and the update is `known` already, each worker applies it as soon as its gradients are there; commit() makes it count.
+  pipeline::StepResult forward_backward(const layer::Batch& batch, const pipeline::StepId& id, const Update* known = nullptr);
+  bool has_replicas() const { return reducer_ != nullptr; }
   pipeline::StepResult evaluate(const layer::Batch& batch, const pipeline::StepId& id);
   // By full parameter name.
   std::map<std::string, double> squared_gradient_norms() const;
@@ -79,10 +81,13 @@ class Share {
 
  private:
   void make_optimizers();
+  std::vector<std::shared_ptr<layer::Layer>> layers_of(int worker) const;
   void apply(const Update& update);
+  void apply_to(int worker, const Update& update);
   void skip();
+  void check_whole() const;
   void forget_step();
-  pipeline::StepResult train_step(const layer::Batch& batch, const pipeline::StepId& id);
+  pipeline::StepResult train_step(const layer::Batch& batch, const pipeline::StepId& id, const Update* known);
   pipeline::StepResult sit_out(std::uint64_t step);
 
   Plan plan_;
@@ -97,6 +102,7 @@ class Share {
   std::uint64_t steps_done_ = 0;
   std::optional<std::uint64_t> pending_;
   codec::State pending_encoders_;  // as of the gradients
+  bool applied_ = false;           // to the weights, or to some of them, by a step that is not committed
 };
 
 }  // namespace epipe::train

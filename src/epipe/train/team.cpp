@@ -161,7 +161,11 @@ void Team::open_ways() {
   for_all_answers("connected", [](Peer&, const Message&) {});
 }
 
-StepResult Team::forward_backward(const layer::Batch& batch, const pipeline::StepId& id) {
+// Nobody has to agree, and nothing has to be known of the gradients.
+bool Team::knows_update() const { return peers_.empty() && !share_.has_replicas() && config_.clip == 0 && !plan_.loss_scaling; }
+
+StepResult Team::forward_backward(const layer::Batch& batch, const pipeline::StepId& id, double lr) {
+  known_ = knows_update() ? std::optional(decide(lr)) : std::nullopt;
   pipeline::StepId scaled = id;
   scaled.loss_scale = share_.loss_scale();
   return run({batch, scaled, true, config_.clip > 0});
@@ -203,7 +207,7 @@ void Team::take_step(StepResult& result, Peer& peer, const Message& answer, bool
 // When a peer fails, what the client sees first is that tensors or gradients no longer come; the peer knows why.
 StepResult Team::run_own(const StepHead& head) {
   try {
-    return head.training ? share_.forward_backward(head.batch, head.id) : share_.evaluate(head.batch, head.id);
+    return head.training ? share_.forward_backward(head.batch, head.id, known_ ? &*known_ : nullptr) : share_.evaluate(head.batch, head.id);
   } catch (const ReplicaLost&) {
     explain(std::current_exception(), /*leaders_know=*/true);
   } catch (const std::runtime_error&) {

@@ -49,7 +49,8 @@ class Team {
   void open_ways();
 
   // The batch is this replica's part; the result is that of all replicas.
-  pipeline::StepResult forward_backward(const layer::Batch& batch, const pipeline::StepId& id);
+  // `lr`: of the commit that follows.
+  pipeline::StepResult forward_backward(const layer::Batch& batch, const pipeline::StepId& id, double lr);
   // Everybody applies the step, or everybody skips it. Returns when that is done here and everybody was told; a loss shows in the next
   // call. Throws std::runtime_error when so many steps are skipped that none will succeed.
   void commit(std::uint64_t step, double lr) { commit(step, decide(lr)); }
@@ -76,6 +77,7 @@ class Team {
   };
   pipeline::StepResult run(const StepHead& head);
   pipeline::StepResult run_own(const StepHead& head);
+  bool knows_update() const;
   [[noreturn]] void explain(const std::exception_ptr& own, bool leaders_know);
   void add_peer(int worker, Peer::Role role);
   std::vector<Standing> ask_standings();
@@ -102,6 +104,7 @@ class Team {
   std::vector<std::unique_ptr<Peer>> peers_;
   std::map<std::string, double> norms_;  // of the step under way, of the gradients as they are
   bool non_finite_ = false;              // its gradients hold NaN or Inf, here or there
+  std::optional<Update> known_;          // its update, where that depends on nothing but the step
   std::optional<Decision> decision_;     // the last commit, until all have confirmed it
   std::uint64_t attempt_ = 0;
   bool started_ = false;  // the share holds the state of this run

@@ -33,10 +33,6 @@ constexpr std::size_t kAtPart = 42;
 constexpr std::size_t kAtParts = 43;
 constexpr std::size_t kAtReserved = 44;
 
-constexpr std::size_t padded_header_bytes(std::size_t dim_count, std::size_t spec_bytes) {
-  return (kFixedBytes + 8 * dim_count + spec_bytes + 7) / 8 * 8;
-}
-
 // The checksum covers the whole frame with its own field taken as zero.
 std::uint32_t checksum(ByteView frame, std::size_t header_bytes, ThreadPool* pool) {
   std::array<std::byte, kMaxHeaderBytes> header{};
@@ -100,7 +96,7 @@ Result<FrameHeader> read_fields(ByteView header, const Limits& limits) {
   if (dim_count > kMaxDims) return bad(fmt::format("at most {} dims are allowed, got {}", kMaxDims, dim_count));
   const std::size_t spec_bytes = load<std::uint8_t>(header, kAtSpecBytes);
   if (spec_bytes == 0) return bad("the codec spec is empty");
-  if (header.size() != padded_header_bytes(dim_count, spec_bytes)) {
+  if (header.size() != wire::header_bytes(dim_count, spec_bytes)) {
     return bad(fmt::format("header of {} bytes does not fit {} dims and a spec of {} bytes", header.size(), dim_count, spec_bytes));
   }
   const std::size_t spec_at = kFixedBytes + 8 * dim_count;
@@ -139,7 +135,7 @@ FrameWriter::FrameWriter(const FrameHeader& header, Bytes& out) : out_(out), sta
     throw std::invalid_argument(fmt::format("a frame takes at most {} dims and a spec of 1 to {} bytes, got {} dims and \"{}\"", kMaxDims,
                                             kMaxSpecBytes, dims.size(), header.codec));
   }
-  header_bytes_ = padded_header_bytes(dims.size(), header.codec.size());
+  header_bytes_ = wire::header_bytes(dims.size(), header.codec.size());
   const MutableBytes h = grow(out, header_bytes_);
   std::fill(h.begin(), h.end(), std::byte{0});
   std::memcpy(h.data(), kMagic.data(), kMagic.size());

@@ -51,6 +51,11 @@ struct FrameView {
   ByteView payload;  // into the bytes that were read
 };
 
+// Of a header with so many dims and characters of spec, zeros included.
+constexpr std::size_t header_bytes(std::size_t dim_count, std::size_t spec_bytes) {
+  return (kFixedBytes + 8 * dim_count + spec_bytes + 7) / 8 * 8;
+}
+
 // Writes a frame around a payload that is appended in between, so the payload is never copied.
 //   FrameWriter frame(header, out);  codec.encode(x, out);  frame.finish();
 class FrameWriter {

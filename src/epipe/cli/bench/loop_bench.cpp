@@ -9,10 +9,12 @@
 #include "epipe/cli/bench/benches.h"
 #include "epipe/cli/command.h"
 #include "epipe/layer/autocast.h"
+#include "epipe/layer/batch_norm.h"
 #include "epipe/layer/memory_format.h"
 #include "epipe/model/model.h"
 #include "epipe/pipeline/pipeline.h"
 #include "epipe/train/loss.h"
+#include "epipe/train/optimizer.h"
 
 namespace epipe::cli {
 namespace {
@@ -53,7 +55,19 @@ Subject make_subject(const std::string& model, const torch::Device& device) {
   return subject;
 }
 
-// A loop as one writes it with LibTorch: one stream, no cuts, channels-last throughout.
+constexpr double kLearningRate = 0.01;
+
+train::Optimizer make_optimizer(const std::vector<std::shared_ptr<layer::Layer>>& layers) {
+  train::NamedParameters parameters;
+  for (const auto& layer : layers) {
+    for (const auto& item : layer->named_parameters()) parameters.emplace_back(layer->full_name(item.key()), item.value());
+  }
+  train::OptimizerConfig config;
+  config.momentum = 0.9;
+  return {config, std::move(parameters)};
+}
+
+// A loop as one writes it with LibTorch: one stream, no cuts, channels-last throughout, BatchNorm as PyTorch has it.
 class PlainLoop {
  public:
   PlainLoop(const Subject& subject, const torch::Device& device, layer::Precision precision)
@@ -65,7 +79,11 @@ class PlainLoop {
     for (const auto& layer : model_.layers) {
       layer->to(device);
       if (layer::wants_channels_last(device)) layer::to_channels_last(*layer);
+      for (const auto& module : layer->modules()) {
+        if (auto* const norm = dynamic_cast<layer::DeferredBatchNorm*>(module.get())) norm->update_at_once();
+      }
     }
+    optimizer_ = std::make_unique<train::Optimizer>(make_optimizer(model_.layers));
   }
   double time_one() {
     const Stopwatch watch;
@@ -85,7 +103,8 @@ class PlainLoop {
     for (auto& output : x) output = output.to(torch::kFloat32);
     const auto result = loss_(x, subject_.batch.targets);
     (result.sum / static_cast<double>(subject_.batch.size())).backward();
-    for (const auto& layer : model_.layers) layer->commit_batch();
+    optimizer_->step(kLearningRate);
+    last_loss_ = result.sum.item<double>();  // waits for the device, as every loop does that prints its loss
     if (device_.is_cuda()) torch::cuda::synchronize();
     return watch.seconds();
   }
@@ -96,6 +115,8 @@ class PlainLoop {
   layer::Precision precision_;
   model::Model model_;
   pipeline::Loss loss_;
+  std::unique_ptr<train::Optimizer> optimizer_;
+  double last_loss_ = 0;
 };
 
 class PipelineSteps {
@@ -103,11 +124,20 @@ class PipelineSteps {
   PipelineSteps(const Subject& subject, const pipeline::PipelineConfig& config)
       : subject_(subject),
         model_(model::make_model(subject.name, subject.data, 1)),
-        pipeline_(model_.layers, config, train::make_loss(subject.data)) {}
+        pipeline_(model_.layers, config, train::make_loss(subject.data)),
+        optimizers_(static_cast<std::size_t>(pipeline_.workers())) {
+    pipeline_.on_workers([this](int worker, const std::vector<pipeline::Stage*>& stages) {
+      std::vector<std::shared_ptr<layer::Layer>> layers;
+      for (const auto* stage : stages) layers.insert(layers.end(), stage->layers().begin(), stage->layers().end());
+      optimizers_[static_cast<std::size_t>(worker)] = std::make_unique<train::Optimizer>(make_optimizer(layers));
+    });
+  }
   double time_one() {
     const Stopwatch watch;
-    pipeline_.train_step(subject_.batch, {0, step_++});
-    pipeline_.commit_batch();
+    pipeline_.train_step(subject_.batch, {0, step_++}, [this](int worker, const std::vector<pipeline::Stage*>& stages) {
+      optimizers_[static_cast<std::size_t>(worker)]->step(kLearningRate);
+      for (auto* stage : stages) stage->commit_batch();
+    });
     return watch.seconds();
   }
 
@@ -115,6 +145,7 @@ class PipelineSteps {
   const Subject& subject_;
   model::Model model_;
   pipeline::Pipeline pipeline_;
+  std::vector<std::unique_ptr<train::Optimizer>> optimizers_;  // by worker
   std::uint64_t step_ = 0;
 };
 

@@ -1,0 +1,64 @@
+#include "epipe/boundary/direct.h"
+
+#include <fmt/format.h>
+
+#include <cmath>
+#include <stdexcept>
+
+namespace epipe::boundary {
+
+void Direct::send(Parcel parcel) {
+  for (auto& tensor : parcel.tensors) {
+    tensor = tensor.detach();
+    look_at(tensor, parcel);
+  }
+  parcel.ready = HandOver(parcel.tensors);
+  handed_over_.push(std::move(parcel));
+}
+
+// Its extremes tell whether all of it is finite: NaN is one of them where there is one. They are read when the step is over, so that
+// nobody waits for the device.
+void Direct::look_at(const torch::Tensor& x, const Parcel& parcel) {
+  const std::lock_guard lock(mutex_);
+  traffic_.wire_bytes += codec::plain_frame_bytes(x);
+  traffic_.values += static_cast<std::uint64_t>(x.numel());
+  if (config_.flag_non_finite || x.numel() == 0) return;
+  const auto [least, largest] = torch::aminmax(x);
+  Range range{parcel.step, parcel.micro_batch, {torch::stack({least, largest})}, {}};
+  range.ready = HandOver(range.ends);
+  unchecked_.push_back(std::move(range));
+}
+
+std::vector<torch::Tensor> Direct::recv(std::uint64_t step, std::uint32_t micro_batch) {
+  Parcel parcel = handed_over_.pop();
+  if (parcel.step != step || parcel.micro_batch != micro_batch) {
+    throw std::logic_error(
+        fmt::format("expected {}, got step {}, micro-batch {}", describe(config_, step, micro_batch), parcel.step, parcel.micro_batch));
+  }
+  parcel.ready.take(parcel.tensors);
+  return std::move(parcel.tensors);
+}
+
+void Direct::finish() {
+  std::vector<Range> ranges;
+  {
+    const std::lock_guard lock(mutex_);
+    ranges.swap(unchecked_);
+  }
+  for (const Range& range : ranges) {
+    range.ready.take(range.ends);
+    const auto ends = range.ends[0].to(torch::kCPU, torch::kFloat64);
+    for (const double end : {ends[0].item<double>(), ends[1].item<double>()}) {
+      if (std::isfinite(end)) continue;
+      throw std::runtime_error(fmt::format("{}: the tensor holds {}; expected finite values",
+                                           describe(config_, range.step, range.micro_batch), std::isnan(end) ? "NaN" : "Inf"));
+    }
+  }
+}
+
+Traffic Direct::take_traffic() {
+  const std::lock_guard lock(mutex_);
+  return std::exchange(traffic_, {});
+}
+
+}  // namespace epipe::boundary

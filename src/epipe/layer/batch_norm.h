@@ -1,0 +1,68 @@
+#pragma once
+
+#include <torch/nn/module.h>
+#include <torch/types.h>
+
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "epipe/layer/layer.h"
+
+namespace epipe::layer {
+
+// Normalizes by the micro-batch, as BatchNorm does by the batch, and updates the running statistics once per batch with the
+// aggregate of its micro-batches, as if they had been one. weight, bias, running_mean, running_var, num_batches_tracked
+class DeferredBatchNorm : public torch::nn::Module, public BatchStatistics {
+ public:
+  explicit DeferredBatchNorm(std::int64_t channels, double eps = 1e-5, double momentum = 0.1);
+  torch::Tensor forward(const torch::Tensor& x, const ForwardContext& at);
+
+  void commit_batch() override { commit_together({this}); }
+  void discard_batch() override;
+  torch::Tensor batch_totals() const override;  // sums, sums of squares, count
+  void set_batch_totals(const torch::Tensor& totals) override;
+
+  // From now on running statistics move with every forward, as PyTorch's own do: the plain way, to compare with.
+  void update_at_once() { at_once_ = true; }
+
+  // commit_batch() of each, to the same bits, in a few operations over all of them: one by one they would be hundreds of tiny ones.
+  static void commit_together(const std::vector<DeferredBatchNorm*>& norms);
+
+  torch::Tensor weight;
+  torch::Tensor bias;
+  torch::Tensor running_mean;
+  torch::Tensor running_var;
+  torch::Tensor num_batches_tracked;
+
+ private:
+  // What a micro-batch left, as the normalization computed it.
+  struct Seen {
+    torch::Tensor mean;
+    torch::Tensor inverse_deviation;
+    std::int64_t count;
+  };
+  // Of the values of a batch, by channel, in float64.
+  struct Totals {
+    torch::Tensor sum;
+    torch::Tensor square_sum;
+  };
+
+  using Norms = std::vector<const DeferredBatchNorm*>;
+  Seen normalize(const torch::Tensor& x, torch::Tensor& y) const;
+  bool commits_with(const DeferredBatchNorm& other) const;
+  static Totals totals_of(const Norms& norms);  // one vector for all of them
+  static void commit_alike(const Norms& norms);
+
+  double eps_;
+  double momentum_;
+  bool at_once_ = false;
+  std::vector<Seen> seen_;       // by micro-batch of the batch so far
+  std::optional<Totals> given_;  // by set_batch_totals, instead of what was seen
+  std::int64_t count_ = 0;       // values per channel so far
+};
+
+// commit_batch() of each layer, to the same bits.
+void commit_batch(const std::vector<std::shared_ptr<Layer>>& layers);
+
+}  // namespace epipe::layer

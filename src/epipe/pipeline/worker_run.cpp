@@ -1,0 +1,126 @@
+#include "epipe/pipeline/worker_run.h"
+
+#include "epipe/base/clock.h"
+
+namespace epipe::pipeline {
+
+using schedule::Action;
+using schedule::Kind;
+using wire::Direction;
+
+void WorkerRun::execute() {
+  const layer::CastScope casts;
+  for (std::size_t j = 0; j < parts_.stages.size(); ++j) {
+    if (run_.training && has(j)) parts_.stages[j].reset();
+  }
+  GradientExchange* const exchange = run_.training ? parts_.config.exchange : nullptr;
+  if (exchange != nullptr) exchange->begin(run_.id.step);
+  for (const Action& action : run_.schedule.per_worker[static_cast<std::size_t>(worker_)]) {
+    action.kind == Kind::kForward ? forward(action) : backward(action);
+  }
+  if (exchange != nullptr) exchange_gradients();
+  if (run_.training && parts_.config.loss_scaling) look_for_non_finite();
+  if (run_.then) do_then();
+  for (const auto& cut : parts_.cuts) cut->finish_encoding();
+}
+
+void WorkerRun::do_then() {
+  const Span span(times_.optimizer, parts_.config.tracer, worker_, "optimizer", run_.id.step);
+  std::vector<Stage*> own;
+  for (std::size_t j = 0; j < parts_.stages.size(); ++j) {
+    if (has(j)) own.push_back(&parts_.stages[j]);
+  }
+  run_.then(worker_, own);
+}
+
+void WorkerRun::look_for_non_finite() {
+  for (std::size_t j = 0; j < parts_.stages.size(); ++j) {
+    if (has(j) && !parts_.stages[j].gradients_finite()) run_.non_finite = true;
+  }
+}
+
+ForwardContext WorkerRun::context(const Batch& micro_batch) const {
+  ForwardContext at;
+  at.seed = parts_.config.seed;
+  at.epoch = run_.id.epoch;
+  at.step = run_.id.step;
+  at.samples = micro_batch.samples;
+  at.side = micro_batch.side;
+  at.training = run_.training;
+  return at;
+}
+
+void WorkerRun::forward(const Action& action) {
+  const auto [kind, i, j] = action;
+  const Batch micro_batch = slice(run_.batch, run_.chunks[static_cast<std::size_t>(i)]);
+  Tensors tensors = j > 0 ? recv(j - 1, Direction::kForward, i) : micro_batch.inputs;
+  {
+    const Span span(times_.forward, parts_.config.tracer, worker_, "forward", run_.id.step, schedule::to_string(action));
+    const ForwardContext at = context(micro_batch);
+    tensors = run_.training ? stage(j).forward(i, tensors, j > 0, at) : stage(j).evaluate(tensors, at);
+    if (is_last(j)) finish_forward(i, tensors);
+  }
+  if (!is_last(j)) send(j, Direction::kForward, i, std::move(tensors));
+}
+
+// Waits only when the cut's queue is full.
+void WorkerRun::send(int j, Direction direction, int i, Tensors tensors) {
+  if (parts_.config.tap && run_.training) parts_.config.tap(j, direction, i, tensors);
+  const Span span(times_.wait, parts_.config.tracer, worker_, "wait", run_.id.step);
+  cut(j).send(direction, {run_.id.step, static_cast<std::uint32_t>(i), !run_.training, run_.id.measure_error, std::move(tensors)});
+}
+
+Tensors WorkerRun::recv(int j, Direction direction, int i) {
+  const Span span(times_.wait, parts_.config.tracer, worker_, "wait", run_.id.step);
+  return cut(j).recv(direction, run_.id.step, static_cast<std::uint32_t>(i));
+}
+
+// The loss of micro-batch i, and where training its gradient: the backward of the last stage starts from there. The loss is the mean over
+// the batch, so each micro-batch contributes its sum divided by the samples of the whole batch. Losses are computed in float32. Dividing
+// by a power of two is exact, so the loss scale changes no digit of a gradient. Nothing here waits for the device.
+void WorkerRun::finish_forward(int i, const Tensors& outputs) {
+  const auto index = static_cast<std::size_t>(i);
+  const torch::Tensor targets = slice(run_.batch, run_.chunks[index]).targets;
+  Tensors leaves;
+  for (const auto& output : outputs) leaves.push_back(output.detach().requires_grad_(run_.training && output.is_floating_point()));
+  const torch::AutoGradMode grad(run_.training);
+  Tensors values;
+  for (const auto& leaf : leaves) values.push_back(leaf.is_floating_point() ? leaf.to(torch::kFloat32) : leaf);
+  const LossResult result = parts_.loss(values, targets.defined() ? targets.to(leaves[0].device()) : targets);
+  run_.losses[index] = result.sum.detach();
+  run_.correct[index] = result.correct;
+  run_.predictions[index] = result.predictions;
+  if (!run_.training) return;
+  const std::int64_t samples = run_.id.samples > 0 ? run_.id.samples : run_.batch.size();
+  (result.sum / (static_cast<double>(samples) / run_.id.loss_scale)).backward();
+  for (const auto& leaf : leaves) run_.loss_gradients[index].push_back(leaf.grad());
+}
+
+void WorkerRun::backward(const Action& action) {
+  const auto [kind, i, j] = action;
+  Tensors gradients = is_last(j) ? std::move(run_.loss_gradients[static_cast<std::size_t>(i)]) : recv(j, Direction::kBackward, i);
+  {
+    const Span span(times_.backward, parts_.config.tracer, worker_, "backward", run_.id.step, schedule::to_string(action));
+    gradients = backward(i, j, gradients);
+  }
+  if (j > 0) send(j - 1, Direction::kBackward, i, std::move(gradients));
+}
+
+// Micro-batches come in ascending order, so the last one completes the gradients of the stage.
+Tensors WorkerRun::backward(int i, int j, const Tensors& gradients) {
+  const bool completes = !parts_.hooks.empty() && static_cast<std::size_t>(i) + 1 == run_.chunks.size();
+  if (!completes) return stage(j).backward(i, gradients);
+  GradientHooks& hooks = *parts_.hooks[static_cast<std::size_t>(j)];
+  hooks.arm();
+  Tensors of_inputs = stage(j).backward(i, gradients);
+  hooks.finish();
+  return of_inputs;
+}
+
+// Tensors for other workers are on their way by now.
+void WorkerRun::exchange_gradients() {
+  const Span span(times_.all_reduce, parts_.config.tracer, worker_, "all_reduce", run_.id.step);
+  times_.all_reduce_bytes = parts_.config.exchange->finish();
+}
+
+}  // namespace epipe::pipeline

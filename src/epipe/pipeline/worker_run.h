@@ -1,0 +1,73 @@
+#pragma once
+
+#include <torch/types.h>
+
+#include <atomic>
+#include <memory>
+#include <vector>
+
+#include "epipe/pipeline/chunks.h"
+#include "epipe/pipeline/cut.h"
+#include "epipe/pipeline/gradient_hooks.h"
+#include "epipe/pipeline/pipeline.h"
+#include "epipe/schedule/schedule.h"
+
+namespace epipe::pipeline {
+
+// One call of train_step or evaluate, shared by the workers. What it gathers is written by the worker of the last stage only, by
+// micro-batch, and stays on its device.
+struct Run {
+  const Batch& batch;
+  StepId id;
+  bool training;
+  const Pipeline::WorkerJob& then;
+  std::vector<Chunk> chunks;
+  const schedule::Schedule& schedule;
+  std::vector<torch::Tensor> losses{};  // summed over the samples; undefined where the last stage is elsewhere
+  std::vector<torch::Tensor> correct{};
+  std::vector<Tensors> loss_gradients{};  // of the last stage's outputs, until its backward
+  std::vector<torch::Tensor> predictions{};
+  std::atomic<bool> non_finite = false;
+};
+
+// What a pipeline is made of.
+struct Parts {
+  const PipelineConfig& config;
+  const Loss& loss;
+  std::vector<Stage>& stages;
+  const std::vector<std::unique_ptr<Cut>>& cuts;
+  const std::vector<std::unique_ptr<GradientHooks>>& hooks;  // by stage; empty: gradients are not exchanged
+};
+
+// One worker's way through a run: the actions that the schedule gives it, one after the other, in its thread.
+class WorkerRun {
+ public:
+  WorkerRun(const Parts& parts, int worker, Run& run, WorkerTimes& times) : parts_(parts), worker_(worker), run_(run), times_(times) {}
+
+  // Throws what layers, loss and cuts throw.
+  void execute();
+
+ private:
+  void forward(const schedule::Action& action);
+  void backward(const schedule::Action& action);
+  Tensors backward(int i, int j, const Tensors& gradients);
+  void send(int j, wire::Direction direction, int i, Tensors tensors);
+  Tensors recv(int j, wire::Direction direction, int i);
+  void finish_forward(int i, const Tensors& outputs);
+  void exchange_gradients();
+  void look_for_non_finite();
+  void do_then();
+  ForwardContext context(const Batch& micro_batch) const;
+
+  bool has(std::size_t stage) const { return parts_.config.placement.worker_of[stage] == worker_; }
+  bool is_last(int stage) const { return static_cast<std::size_t>(stage) + 1 == parts_.stages.size(); }
+  Stage& stage(int j) const { return parts_.stages[static_cast<std::size_t>(j)]; }
+  Cut& cut(int j) const { return *parts_.cuts[static_cast<std::size_t>(j)]; }
+
+  Parts parts_;
+  int worker_;
+  Run& run_;
+  WorkerTimes& times_;
+};
+
+}  // namespace epipe::pipeline
