@@ -5,6 +5,8 @@
 #include <cmath>
 #include <stdexcept>
 
+#include "epipe/base/clock.h"
+
 namespace epipe::boundary {
 
 void Direct::send(Parcel parcel) {
@@ -30,7 +32,12 @@ void Direct::look_at(const torch::Tensor& x, const Parcel& parcel) {
 }
 
 std::vector<torch::Tensor> Direct::recv(std::uint64_t step, std::uint32_t micro_batch) {
+  const Stopwatch watch;
   Parcel parcel = handed_over_.pop();
+  {
+    const std::lock_guard lock(mutex_);
+    traffic_.recv_seconds += watch.seconds();
+  }
   if (parcel.step != step || parcel.micro_batch != micro_batch) {
     throw std::logic_error(
         fmt::format("expected {}, got step {}, micro-batch {}", describe(config_, step, micro_batch), parcel.step, parcel.micro_batch));
