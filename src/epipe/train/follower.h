@@ -107,6 +107,7 @@ class Follower final : public Led {
   Tracer tracer_;
   Checkpoints checkpoints_;
   nlohmann::json plan_;
+  int chunks_ = 0;  // of the plan
   int worker_ = 0;
   std::unique_ptr<Share> share_;  // null until a plan was given
   bool fresh_ = false;            // the share has no weights yet
