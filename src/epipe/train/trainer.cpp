@@ -26,6 +26,11 @@ void require(const Result<void>& result) {
   if (!result) throw std::runtime_error(result.error().message);
 }
 
+// Another try gets the same answer.
+bool is_final(const transport::Refused& refused) {
+  return refused.why() == transport::Refusal::kUnauthenticated || refused.why() == transport::Refusal::kVersion;
+}
+
 nlohmann::json json_of(const std::vector<std::pair<std::string, double>>& named) {
   nlohmann::json object;
   for (const auto& [name, value] : named) object[name] = value;
@@ -96,7 +101,7 @@ class Loop {
         run_steps();
         return finish();
       } catch (const transport::Refused& refused) {
-        if (refused.why() == transport::Refusal::kUnauthenticated || refused.why() == transport::Refusal::kVersion) throw;
+        if (is_final(refused)) throw;
         recover(refused.what());
       } catch (const transport::Lost& lost) {
         recover(lost.what());
@@ -143,6 +148,9 @@ class Loop {
         continue_at(run_.connect());
         observer_.on_note(fmt::format("connected again, going on after step {}", done_));
         return;
+      } catch (const transport::Refused& refused) {
+        if (is_final(refused)) throw;
+        last = refused.what();
       } catch (const transport::Lost& lost) {
         last = lost.what();
       } catch (const transport::TimedOut& late) {
