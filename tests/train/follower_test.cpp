@@ -78,6 +78,12 @@ TEST(Timeline, OfAPeerKeepsItsEventsAndNothingElse) {
   EXPECT_EQ(timeline_from_json(json(std::vector<json>(kFollowerEvents + 9, {1, "wait", "", 0, 1, 0})), 1, 2, 0).size(), kFollowerEvents);
 }
 
+TEST(Message, QuotesBytesThatAreNotText) {
+  const auto read = read_message(to_bytes({"failed", {{"error", "a name like \xff\xfe"}}}));
+  ASSERT_TRUE(read.ok());
+  EXPECT_EQ(read.value().fields.at("error"), "a name like \xEF\xBF\xBD\xEF\xBF\xBD");
+}
+
 TEST(PortableName, NamesNoFile) {
   const TempFolder folder;
   std::ofstream(folder.file("config.json")) << R"({"hidden_size": 24, "num_attention_heads": 3, "layer_norm_eps": 0.001})";
