@@ -168,6 +168,30 @@ TEST_F(Follower_, ALostTensorAsksForAnotherConnection) {
   EXPECT_TRUE(answer.fields.at("again").get<bool>()) << answer.fields;
 }
 
+// A client that says one thing and is gone when the answer comes.
+class LeavingClient final : public transport::Link {
+ public:
+  explicit LeavingClient(const Message& command) : command_(to_bytes(command)) {}
+  void send(Bytes) override { throw transport::Lost("it closed the link"); }
+  Bytes recv(transport::Patience) override { return command_; }
+  void close() override {}
+
+ private:
+  Bytes command_;
+};
+
+TEST_F(Follower_, DoesNotMissAClientThatHasLeft) {
+  for (const char* const kind : {"leave", "end"}) {
+    Follower follower(config());
+    LeavingClient client({kind});
+    EXPECT_NO_THROW(follow(client, follower, transport::kForever)) << kind;
+    EXPECT_TRUE(follower.ended());
+  }
+  Follower follower(config());
+  LeavingClient client({"clock"});
+  EXPECT_THROW(follow(client, follower, transport::kForever), transport::Lost);
+}
+
 // The schedule that a server admitted says how much memory a step takes.
 TEST_F(Follower_, RefusesAStepOfMoreMicroBatchesThanPlanned) {
   Follower follower(config());

@@ -169,7 +169,12 @@ void Follower::disconnect() {
 void follow(transport::Link& client, Led& follower, transport::Patience idle) {
   while (!follower.ended()) {
     const auto command = read_message(client.recv(idle));
-    client.send(to_bytes(command ? follower.obey(command.value()) : failed(command.error().text(), false)));
+    const Message answer = command ? follower.obey(command.value()) : failed(command.error().text(), false);
+    try {
+      client.send(to_bytes(answer));
+    } catch (const transport::Lost&) {
+      if (!follower.ended()) throw;  // a client that has the last answer is gone before its link says so
+    }
   }
 }
 

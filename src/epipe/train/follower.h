@@ -86,6 +86,8 @@ class Follower final : public Led {
   bool ended() const override { return ended_; }
   // What does not survive a lost client: the ways to other processes.
   void disconnect();
+  // Whether it has a state that a client could continue from.
+  bool holds_run() const { return share_ != nullptr && !fresh_; }
 
  private:
   Message obeyed(const Message& command);
