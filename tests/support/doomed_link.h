@@ -24,6 +24,7 @@ struct Countdown {
   int left = -1;  // messages until the fault; negative: none
   Fault fault = Fault::kNone;
   int happened = 0;
+  int messages = 0;  // of everybody, so far
 
   // All that left the client, when somebody wants to see it.
   std::vector<Bytes>* seen = nullptr;
@@ -32,15 +33,16 @@ struct Countdown {
     if (seen != nullptr) seen->push_back(message);
   }
 
-  void start(int messages, Fault what) {
+  void start(int after, Fault what) {
     const std::lock_guard lock(mutex);
-    left = messages;
+    left = after;
     fault = what;
   }
 
   // The fault that this message triggers. Only the client's own messages kill it.
   Fault tick(bool by_client) {
     const std::lock_guard lock(mutex);
+    ++messages;
     if (left > 0) --left;
     if (left != 0 || (fault == Fault::kKillClient && !by_client)) return Fault::kNone;
     left = -1;
