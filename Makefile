@@ -28,7 +28,7 @@ bench: build     ## codecs against memcpy and LibTorch operators, then the kerne
 	@build/bench/kernels_bench
 
 faults: build    ## the fault suites at length: links cut and processes killed, over and over
-	@EPIPE_LONG_TESTS=1 EPIPE_PROGRAM=$(CURDIR)/build/epipe build/tests/train_team_test --gtest_brief=1
+	@EPIPE_LONG_TESTS=1 EPIPE_PROGRAM=$(CURDIR)/build/epipe build/tests/train_team_fault_test --gtest_brief=1
 	@EPIPE_LONG_TESTS=1 EPIPE_PROGRAM=$(CURDIR)/build/epipe build/tests/serve_fault_test --gtest_brief=1
 
 check: build     ## format, layers, warnings as errors, clang-tidy, sanitizers, tests, the fault suites at length

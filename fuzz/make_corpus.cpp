@@ -1,5 +1,5 @@
-// make_corpus FRAME ENTROPY: writes one small valid frame per codec, the seeds of fuzz/corpus/frame, and one payload per shape and entropy
-// codec, those of fuzz/corpus/entropy.
+// make_corpus FRAME ENTROPY SESSION: writes one small valid frame per codec, the seeds of fuzz/corpus/frame, one payload per shape and
+// entropy codec, those of fuzz/corpus/entropy, and conversations with a session, those of fuzz/corpus/session.
 #include <fmt/format.h>
 #include <torch/types.h>
 
@@ -8,6 +8,7 @@
 #include "entropy_shapes.h"
 #include "epipe/base/file.h"
 #include "epipe/codec/frame_codec.h"
+#include "session_seeds.h"
 #include "support/codecs.h"
 
 namespace {
@@ -43,10 +44,17 @@ bool write_payloads(const std::string& folder) {
   return true;
 }
 
+bool write_conversations(const std::string& folder) {
+  for (const auto& [name, seed] : fuzz::session_seeds()) {
+    if (!write_file(folder + "/" + name, {seed})) return false;
+  }
+  return true;
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
-  if (argc != 3) return 2;
+  if (argc != 4) return 2;
   torch::manual_seed(1);
-  return write_frames(argv[1]) && write_payloads(argv[2]) ? 0 : 1;
+  return write_frames(argv[1]) && write_payloads(argv[2]) && write_conversations(argv[3]) ? 0 : 1;
 }

@@ -1,88 +1,49 @@
 // A session that is told anything in any order, and whose ways carry anything: every command gets an answer, nothing crashes or hangs.
 //
-// The input is a list of pieces, 4 bytes of length each. A piece whose length is even is a command; an odd one is a frame that arrives on
-// a way. Commands are tried as they are, so mutations of the corpus keep their JSON.
+// tests/support/session_script.h says what the bytes are.
 #include <cstdlib>
-#include <deque>
-#include <memory>
-#include <mutex>
+#include <stdexcept>
 
-#include "epipe/base/queue.h"
-#include "epipe/train/follower.h"
+#include "epipe/base/file.h"
+#include "support/session_script.h"
+#include "support/temp_folder.h"
 
 namespace {
 
 using namespace epipe;
 
-constexpr std::size_t kMaxPieces = 24;
+constexpr std::size_t kMaxSpecBytes = 12;  // no digits for a codec of gigabytes
+constexpr int kMaxExtent = 64;
 
-// Frames that arrive, whoever asks first; then the peer is lost.
-class Frames {
- public:
-  void add(ByteView frame) { frames_.emplace_back(frame.begin(), frame.end()); }
-  Bytes next() {
-    const std::lock_guard lock(mutex_);
-    if (frames_.empty()) throw transport::Lost("no more frames");
-    Bytes frame = std::move(frames_.front());
-    frames_.pop_front();
-    return frame;
-  }
-
- private:
-  std::mutex mutex_;
-  std::deque<Bytes> frames_;
-};
-
-class FuzzedLink final : public transport::Link {
- public:
-  explicit FuzzedLink(Frames& frames) : frames_(frames) {}
-  void send(Bytes) override {}
-  Bytes recv(transport::Patience) override { return frames_.next(); }
-  void close() override {}
-
- private:
-  Frames& frames_;
-};
-
-void run(ByteView input) {
-  Frames frames;
-  std::deque<ByteView> commands;
-  ByteReader reader(input);
-  for (std::size_t piece = 0; piece < kMaxPieces; ++piece) {
-    const auto length = reader.take<std::uint32_t>();
-    if (!length) break;
-    const auto bytes = reader.take_bytes(std::min<std::size_t>(*length, reader.rest().size()));
-    if (*length % 2 == 0) {
-      commands.push_back(*bytes);
-    } else {
-      frames.add(*bytes);
-    }
-  }
-  train::FollowerConfig config;
-  config.checkpoints = "/nonexistent/epipe";  // nothing is written
-  config.way = [&](const train::WayRequest&) { return std::make_unique<FuzzedLink>(frames); };
-  config.patience = std::chrono::milliseconds(200);
-  config.admit = [](const nlohmann::json& plan, int) {
-    if (plan.at("model") != "mlp") throw std::invalid_argument("only small models here");
-    for (const auto& extent : plan.at("data").at("shape")) {
-      if (extent > 64) throw std::invalid_argument("only small data here");
-    }
-    if (plan.at("data").at("shape").size() > 3 || plan.at("data").at("classes") > 64) throw std::invalid_argument("only small data here");
-    if (plan.at("threads") != 1) throw std::invalid_argument("only one thread here");
+// Everything that a server allows and a fuzzer has no time for.
+void admit(const nlohmann::json& plan) {
+  const auto small = [](bool good) {
+    if (!good) throw std::invalid_argument("only small models and data here");
   };
-  train::Follower follower(std::move(config));
-  for (const ByteView command : commands) {
-    const auto message = train::read_message(command);
-    if (!message) continue;
-    const auto answer = follower.obey(message.value());
-    if (answer.kind.empty()) std::abort();
-    if (answer.kind == "failed" && answer.fields.at("error").get<std::string>().empty()) std::abort();
-  }
+  const auto& data = plan.at("data");
+  small(plan.at("model") == "mlp" || plan.at("model") == "transformer");
+  small(data.at("shape").size() <= 3 && data.at("classes") <= kMaxExtent && data.at("vocabulary") <= kMaxExtent);
+  for (const auto& extent : data.at("shape")) small(extent <= kMaxExtent);
+  for (const auto& pair : plan.at("codecs"))
+    small(pair.at(0).get<std::string>().size() <= kMaxSpecBytes && pair.at(1).get<std::string>().size() <= kMaxSpecBytes);
+  small(plan.at("threads") == 1);
+}
+
+void check(ByteView bytes) {
+  const auto answer = train::read_message(bytes);
+  if (!answer || answer.value().kind.empty()) std::abort();
+  if (answer.value().kind == "failed" && answer.value().fields.at("error").get<std::string>().empty()) std::abort();
 }
 
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
-  run({reinterpret_cast<const std::byte*>(data), size});
+  static const testing::TempFolder folder;
+  const auto script = testing::read_script({reinterpret_cast<const std::byte*>(data), size});
+  const std::size_t commands = script.commands.size();
+  const auto answers = testing::play(script, folder.file("checkpoints"), std::chrono::milliseconds(20), admit);
+  if (answers.size() > commands) std::abort();
+  for (const Bytes& answer : answers) check(answer);
+  if (!remove_tree(folder.file("checkpoints"))) std::abort();
   return 0;
 }

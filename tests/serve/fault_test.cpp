@@ -1,10 +1,12 @@
 // Processes killed at random moments, each in turn: the weights in the end are those of a run that nothing happened to.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <iostream>
 #include <random>
 #include <utility>
 
+#include "epipe/base/clock.h"
 #include "epipe/base/file.h"
 #include "serve/split.h"
 
@@ -35,7 +37,7 @@ const Arguments kRun = {"--chunks",
                         "--clip",
                         "1",
                         "--max-steps",
-                        is_long() ? "3000" : "400",
+                        is_long() ? "600" : "100",
                         "--epochs",
                         "100",
                         "--checkpoint-every",
@@ -49,7 +51,8 @@ std::string expected_weights(const Split& split, const std::string& place) {
   return file_bytes(split.file("one/model.safetensors"));
 }
 
-// Kills one of client and servers after the other, until the client ends by itself or `kills` have happened, then lets it finish.
+// Kills one of client and servers after the other, `kills` times, then lets the client finish. Three of four kills come some steps after
+// the one before, wherever in a step or a checkpoint that is, the fourth sooner, while processes start and connect.
 class Reaper {
  public:
   Reaper(Split& split, int servers, unsigned seed) : split_(split), servers_(servers), random_(seed) {}
@@ -58,9 +61,8 @@ class Reaper {
     for (int s = 0; s < servers_; ++s) split_.start_server(s, {"--timeout", "10"});
     start_client();
     while (killed_ < kills && client_->running()) {
-      const double pause = std::uniform_real_distribution<double>(0.2, 1.5)(random_);
-      if (client_->wait(pause)) break;
-      kill_next();
+      random_() % 4 == 0 ? pause(1.0) : wait_for_steps();
+      if (client_->running()) kill_next();
     }
     for (std::size_t before = 0; !client_->wait(120);) {
       const std::size_t now = file_bytes(split_.file("run/metrics.jsonl")).size();
@@ -76,6 +78,17 @@ class Reaper {
     const bool resume = !list_folder(split_.file("run/checkpoints")).empty();
     client_ = nullptr;
     client_ = split_.start_client(split_.file("run"), kRun + (resume ? Arguments{"--resume"} : Arguments{}));
+  }
+  std::size_t steps() const {
+    const std::string lines = file_bytes(split_.file("run/metrics.jsonl"));
+    return static_cast<std::size_t>(std::count(lines.begin(), lines.end(), '\n'));
+  }
+  void pause(double longest) { client_->wait(std::uniform_real_distribution<double>(0, longest)(random_)); }
+  // Until the run is some steps further, and a moment more; a run that stands still is killed all the same, and found in the end.
+  void wait_for_steps() {
+    const std::size_t enough = steps() + std::uniform_int_distribution<std::size_t>(1, 8)(random_);
+    for (const Stopwatch watch; steps() < enough && watch.seconds() < 20 && client_->running();) client_->wait(0.005);
+    pause(0.05);
   }
   void kill_next() {
     const int victim = killed_++ % (servers_ + 1);

@@ -129,6 +129,24 @@ TEST(Serve, AFullServerRefusesAndSaysSo) {
   EXPECT_TRUE(one->running());
 }
 
+TEST(Serve, ARefusedPlanDoesNotKeepItsPlace) {
+  Split split(1);
+  split.start_server(0, {"--max-sessions", "1", "--in-flight", "3"});
+  const auto refused = split.start_client(split.file("a"), {"--chunks", "4", "--max-steps", "2"});
+  ASSERT_EQ(refused->wait(30), 1) << refused->log();
+  const auto next = split.start_client(split.file("b"), kRun + Arguments{"--max-steps", "2", "--reconnect", "30"});
+  EXPECT_EQ(next->wait(60), 0) << next->log() << split.server(0).log();
+}
+
+TEST(Serve, AClientThatFindsNobodySaysWhatItTries) {
+  Split split(1);
+  const auto client = split.start_client(split.file("a"), kRun + Arguments{"--max-steps", "2", "--reconnect", "1"});
+  EXPECT_EQ(client->wait(60), 1);
+  EXPECT_NE(client->log().find("cannot connect: " + split.address(0)), std::string::npos) << client->log();
+  EXPECT_NE(client->log().find("trying for 1 s"), std::string::npos) << client->log();
+  EXPECT_EQ(client->log().find("--resume"), std::string::npos) << "nothing was saved: " << client->log();
+}
+
 TEST(Serve, AWrongTokenIsRefusedAtOnce) {
   Split split(1);
   split.start_server(0);
@@ -137,7 +155,7 @@ TEST(Serve, AWrongTokenIsRefusedAtOnce) {
   const auto client = split.start_client(split.file("a"), kRun + Arguments{"--max-steps", "2", "--token-file", wrong});
   EXPECT_EQ(client->wait(30), 1);
   EXPECT_EQ(client->log().find("0123456789abcdef"), std::string::npos) << "tokens are never shown";
-  EXPECT_NE(client->log().find("token"), std::string::npos) << client->log();
+  EXPECT_NE(client->log().find("the token is not one that this server takes"), std::string::npos) << client->log();
 }
 
 TEST(Serve, AScheduleThatNeedsMoreThanTheServerAllowsIsRefusedWithTheNumber) {

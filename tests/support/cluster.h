@@ -1,22 +1,14 @@
 #pragma once
 
-#include <atomic>
 #include <functional>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "epipe/train/cluster.h"
-#include "epipe/train/trainer.h"
+#include "support/train_run.h"
 
 namespace epipe::testing {
-
-class SilentObserver final : public train::Observer {
- public:
-  void on_step(const train::Progress&) override {}
-  void on_epoch(const train::EpochResult&) override {}
-  void on_note(const std::string&) override {}
-};
 
 // What became of the ranks of a cluster: nothing, or what they threw.
 using Ends = std::vector<std::string>;
@@ -44,9 +36,8 @@ inline Ends train_as_cluster(
         auto cluster = train::join_cluster(own, *world);
         if (rank > 0) return train::follow_rank_zero(own, std::move(cluster));
         const auto reach = train::reach_ranks(cluster);
-        SilentObserver observer;
-        const std::atomic<bool> stop = false;
-        train::train(own, observer, stop, reach.get(), std::move(cluster.across));
+        Watcher watcher;
+        train::train(own, watcher, watcher.stop, reach.get(), std::move(cluster.across));
       } catch (const std::exception& error) {
         ends[static_cast<std::size_t>(rank)] = error.what();
       }

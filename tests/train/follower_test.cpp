@@ -3,31 +3,19 @@
 
 #include <gtest/gtest.h>
 
-#include <cstdlib>
 #include <fstream>
 
 #include "epipe/model/portable.h"
-#include "epipe/model/safetensors.h"
 #include "epipe/train/timeline.h"
 #include "epipe/transport/inproc/inproc.h"
+#include "support/session_cases.h"
 #include "support/temp_folder.h"
-#include "support/training.h"
 
 namespace epipe::train {
 namespace {
 
 using nlohmann::json;
 using testing::TempFolder;
-
-Plan small_plan() {
-  Plan plan;
-  plan.model = "mlp";
-  plan.data = {data::DataSpec::Kind::kImages, {1, 4, 4}, 3, 0};
-  plan.cuts = {1, 2};
-  plan.place = {0, 1, 0};
-  plan.codecs = {{"none", "none"}, {"none", "none"}};
-  return plan;
-}
 
 class Follower_ : public ::testing::Test {
  protected:
@@ -42,16 +30,14 @@ class Follower_ : public ::testing::Test {
     };
     return c;
   }
-  Message plan_message() { return {"plan", {{"plan", to_json(small_plan())}, {"worker", 1}}}; }
-  NamedTensors weights() {
-    const auto plan = small_plan();
-    return weights_of(model::make_model(plan.model, plan.data, plan.seed), plan, {1});
-  }
+  Message plan_message() const { return testing::plan_message(case_); }
+  Message load_message() const { return testing::load_message(case_); }
   static std::string error(const Message& answer) {
     EXPECT_EQ(answer.kind, "failed");
     return answer.fields.value("error", "");
   }
 
+  const testing::SessionCase case_ = testing::small_case("none");
   TempFolder folder_;
   std::vector<std::unique_ptr<transport::Link>> peers_;
 };
@@ -92,6 +78,12 @@ TEST(Timeline, OfAPeerKeepsItsEventsAndNothingElse) {
   EXPECT_EQ(timeline_from_json(json(std::vector<json>(kFollowerEvents + 9, {1, "wait", "", 0, 1, 0})), 1, 2, 0).size(), kFollowerEvents);
 }
 
+TEST(Message, QuotesBytesThatAreNotText) {
+  const auto read = read_message(to_bytes({"failed", {{"error", "a name like \xff\xfe"}}}));
+  ASSERT_TRUE(read.ok());
+  EXPECT_EQ(read.value().fields.at("error"), "a name like \xEF\xBF\xBD\xEF\xBF\xBD");
+}
+
 TEST(PortableName, NamesNoFile) {
   const TempFolder folder;
   std::ofstream(folder.file("config.json")) << R"({"hidden_size": 24, "num_attention_heads": 3, "layer_norm_eps": 0.001})";
@@ -113,7 +105,7 @@ TEST_F(Follower_, SaysWhereItStands) {
   Message answer = follower.obey(plan_message());
   EXPECT_EQ(answer.kind, "planned");
   EXPECT_FALSE(answer.fields.contains("steps_done")) << "it has no memory of this run";
-  EXPECT_EQ(follower.obey({"load", json::object(), weights()}).kind, "loaded");
+  EXPECT_EQ(follower.obey(load_message()).kind, "loaded");
   EXPECT_EQ(follower.obey({"save"}).kind, "saved");
   answer = follower.obey(plan_message());
   EXPECT_EQ(answer.fields.at("steps_done"), 0);
@@ -125,10 +117,9 @@ TEST_F(Follower_, RefusesCommandsBeforeTheirTime) {
   for (const char* kind : {"save", "weights"}) EXPECT_NE(error(follower.obey({kind})).find("no plan was given"), std::string::npos) << kind;
   EXPECT_NE(error(follower.obey({"dance"})).find("unknown command \"dance\""), std::string::npos);
   follower.obey(plan_message());
-  EXPECT_NE(error(follower.obey({"connect", {{"attempt", 1}, {"addresses", json::array()}}})).find("no weights"), std::string::npos);
-  follower.obey({"load", json::object(), weights()});
-  EXPECT_NE(error(follower.obey({"commit", {{"step", 0}, {"lr", 0.1}, {"scale", 1}, {"skip", false}}})).find("cannot be committed"),
-            std::string::npos);
+  EXPECT_NE(error(follower.obey(testing::connect_message())).find("no weights"), std::string::npos);
+  follower.obey(load_message());
+  EXPECT_NE(error(follower.obey(testing::commit_message(0))).find("cannot be committed"), std::string::npos);
 }
 
 TEST_F(Follower_, NamesWhatIsWrongWithAPlan) {
@@ -154,9 +145,9 @@ TEST_F(Follower_, NamesWhatIsWrongWithAPlan) {
 TEST_F(Follower_, RefusesWeightsThatDoNotFit) {
   Follower follower(config());
   follower.obey(plan_message());
-  NamedTensors wrong = weights();
-  wrong.begin()->second = torch::zeros({7});
-  EXPECT_NE(error(follower.obey({"load", json::object(), wrong})).find(wrong.begin()->first), std::string::npos);
+  Message wrong = load_message();
+  wrong.tensors.begin()->second = torch::zeros({7});
+  EXPECT_NE(error(follower.obey(wrong)).find(wrong.tensors.begin()->first), std::string::npos);
 }
 
 TEST_F(Follower_, ASecondPlanMustBeTheSame) {
@@ -170,53 +161,47 @@ TEST_F(Follower_, ASecondPlanMustBeTheSame) {
 TEST_F(Follower_, ALostTensorAsksForAnotherConnection) {
   Follower follower(config());
   follower.obey(plan_message());
-  follower.obey({"load", json::object(), weights()});
-  ASSERT_EQ(follower.obey({"connect", {{"attempt", 1}, {"addresses", json::array()}}}).kind, "connected");
-  const Message step{"step",
-                     {{"epoch", 0},
-                      {"step", 0},
-                      {"chunks", 1},
-                      {"measure_error", false},
-                      {"loss_scale", 1},
-                      {"samples", {1, 2}},
-                      {"training", true},
-                      {"norms", true}}};
-  const Message answer = follower.obey(step);
+  follower.obey(load_message());
+  ASSERT_EQ(follower.obey(testing::connect_message()).kind, "connected");
+  const Message answer = follower.obey(testing::step_message(case_, 0, true));
   EXPECT_EQ(answer.kind, "failed");
   EXPECT_TRUE(answer.fields.at("again").get<bool>()) << answer.fields;
 }
 
-// The seeds of fuzz/corpus/session: a proper conversation, and each command by itself.
-TEST_F(Follower_, WritesTheFuzzingCorpusWhenAsked) {
-  const char* const target = std::getenv("EPIPE_WRITE_CORPUS");
-  if (target == nullptr) GTEST_SKIP() << "EPIPE_WRITE_CORPUS names no folder";
-  const std::vector<Message> conversation = {plan_message(),
-                                             {"load", json::object(), weights()},
-                                             {"connect", {{"attempt", 1}, {"addresses", json::array()}}},
-                                             {"step",
-                                              {{"epoch", 0},
-                                               {"step", 0},
-                                               {"chunks", 1},
-                                               {"measure_error", false},
-                                               {"loss_scale", 1},
-                                               {"samples", {1, 2}},
-                                               {"training", true},
-                                               {"norms", true}}},
-                                             {"commit", {{"step", 0}, {"lr", 0.1}, {"scale", 1}, {"skip", false}}},
-                                             {"weights"},
-                                             {"restore", {{"step", 0}}},
-                                             {"leave"}};
-  std::ofstream whole(std::string(target) + "/conversation", std::ios::binary);
-  for (const Message& message : conversation) {
-    Bytes bytes = to_bytes(message);
-    if (bytes.size() % 2 == 1) bytes.push_back(std::byte{' '});
-    const auto length = static_cast<std::uint32_t>(bytes.size());
-    std::ofstream single(std::string(target) + "/" + message.kind, std::ios::binary);
-    for (std::ofstream* file : {&whole, &single}) {
-      file->write(reinterpret_cast<const char*>(&length), 4);
-      file->write(reinterpret_cast<const char*>(bytes.data()), static_cast<std::streamsize>(bytes.size()));
-    }
+// A client that says one thing and is gone when the answer comes.
+class LeavingClient final : public transport::Link {
+ public:
+  explicit LeavingClient(const Message& command) : command_(to_bytes(command)) {}
+  void send(Bytes) override { throw transport::Lost("it closed the link"); }
+  Bytes recv(transport::Patience) override { return command_; }
+  void close() override {}
+
+ private:
+  Bytes command_;
+};
+
+TEST_F(Follower_, DoesNotMissAClientThatHasLeft) {
+  for (const char* const kind : {"leave", "end"}) {
+    Follower follower(config());
+    LeavingClient client({kind});
+    EXPECT_NO_THROW(follow(client, follower, transport::kForever)) << kind;
+    EXPECT_TRUE(follower.ended());
   }
+  Follower follower(config());
+  LeavingClient client({"clock"});
+  EXPECT_THROW(follow(client, follower, transport::kForever), transport::Lost);
+}
+
+// The schedule that a server admitted says how much memory a step takes.
+TEST_F(Follower_, RefusesAStepOfMoreMicroBatchesThanPlanned) {
+  Follower follower(config());
+  follower.obey(plan_message());
+  follower.obey(load_message());
+  follower.obey(testing::connect_message());
+  Message step = testing::step_message(case_, 0, true);
+  step.fields["samples"] = {1, 2, 3};
+  step.fields["chunks"] = 3;
+  EXPECT_NE(error(follower.obey(step)).find("3 micro-batches, but 1 are planned"), std::string::npos);
 }
 
 }  // namespace

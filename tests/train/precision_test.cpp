@@ -1,39 +1,19 @@
 // Runs in mixed precision and with loss scaling: steps that are not finite are skipped by everybody and change nothing.
 #include <gtest/gtest.h>
 
-#include <fstream>
-#include <nlohmann/json.hpp>
-
-#include "epipe/model/safetensors.h"
 #include "epipe/train/loss_scaler.h"
-#include "epipe/train/trainer.h"
 #include "support/bad_sample.h"
 #include "support/temp_folder.h"
+#include "support/train_run.h"
 
 namespace epipe::train {
 namespace {
 
 using nlohmann::json;
+using testing::expect_equal;
+using testing::run;
 using testing::TempFolder;
-using testing::write_data_with_a_bad_sample;
-
-class Silent final : public Observer {
- public:
-  void on_step(const Progress& progress) override {
-    if (stop_after != 0 && progress.step >= stop_after) stop = true;
-  }
-  void on_epoch(const EpochResult&) override {}
-  void on_note(const std::string&) override {}
-
-  std::uint64_t stop_after = 0;
-  std::atomic<bool> stop = false;
-};
-
-TrainResult run(const TrainConfig& config, std::uint64_t stop_after = 0) {
-  Silent observer;
-  observer.stop_after = stop_after;
-  return train(config, observer, observer.stop);
-}
+using testing::tensors_in;
 
 TrainConfig ring(const std::string& run_dir) {
   TrainConfig config;
@@ -47,34 +27,27 @@ TrainConfig ring(const std::string& run_dir) {
   return config;
 }
 
-TrainConfig ring_over_bad_sample(const TempFolder& folder, const std::string& name) {
-  TrainConfig config = ring(folder.file(name));
-  config.data = "npy:" + folder.path();
-  config.shuffle = false;
-  config.codec = "power:2";
-  config.loss_scaling = "on";
-  return config;
-}
+std::vector<json> steps_of(const TrainConfig& config) { return testing::metrics_in(config.run_dir, "step"); }
 
-std::map<std::string, torch::Tensor> tensors_of(const std::string& path) {
-  auto file = model::read_safetensors(path);
-  if (!file) throw std::runtime_error(file.error().message);
-  return std::move(file).value().tensors;
-}
-
-void expect_equal(const std::map<std::string, torch::Tensor>& a, const std::map<std::string, torch::Tensor>& b) {
-  ASSERT_EQ(a.size(), b.size());
-  for (const auto& [name, tensor] : a) EXPECT_TRUE(torch::equal(tensor, b.at(name))) << name;
-}
-
-std::vector<json> steps_of(const TrainConfig& config) {
-  std::ifstream file(config.run_dir + "/metrics.jsonl");
-  std::vector<json> lines;
-  for (std::string line; std::getline(file, line);) {
-    if (json::parse(line)["kind"] == "step") lines.push_back(json::parse(line));
+class LossScaling : public ::testing::Test {
+ protected:
+  // Batches of 16, in order, of which that of this step holds an infinite pixel.
+  void write_data(std::int64_t steps, std::int64_t bad_step) {
+    testing::write_data_with_a_bad_sample(folder_.path(), 16 * steps, 16 * bad_step + 3);
   }
-  return lines;
-}
+  TrainConfig over_data(const std::string& name, int epochs, std::int64_t max_steps) const {
+    TrainConfig config = ring(folder_.file(name));
+    config.data = "npy:" + folder_.path();
+    config.shuffle = false;
+    config.codec = "power:2";
+    config.loss_scaling = "on";
+    config.epochs = epochs;
+    config.max_steps = max_steps;
+    return config;
+  }
+
+  TempFolder folder_;
+};
 
 TEST(LossScaler, HalvesAfterASkippedStepAndDoublesAfter2000GoodOnes) {
   LossScaler scaler;
@@ -111,35 +84,31 @@ TEST(LossScaler, ContinuesFromItsState) {
   EXPECT_THROW(other.set_state({}), std::runtime_error);
 }
 
-TEST(LossScaling, ChangesNothingWhileAllIsFinite) {
-  const TempFolder folder;
-  const TrainConfig off = ring(folder.file("off"));
-  TrainConfig on = ring(folder.file("on"));
+TEST_F(LossScaling, ChangesNothingWhileAllIsFinite) {
+  const TrainConfig off = ring(folder_.file("off"));
+  TrainConfig on = ring(folder_.file("on"));
   on.loss_scaling = "on";
   run(off);
   EXPECT_EQ(run(on).skipped, 0U);
-  expect_equal(tensors_of(off.run_dir + "/model.safetensors"), tensors_of(on.run_dir + "/model.safetensors"));
+  testing::expect_equal_weights(off.run_dir, on.run_dir);
   EXPECT_FALSE(steps_of(off)[0].contains("loss_scale"));
   EXPECT_EQ(steps_of(on)[5]["loss_scale"], 65536);
   EXPECT_EQ(steps_of(on)[5]["skipped"], false);
 }
 
-TEST(LossScaling, ASkippedStepLeavesWeightsOptimizerStatisticsAndEncodersAlone) {
-  const TempFolder folder;
-  write_data_with_a_bad_sample(folder.path(), 64, 16 * 2 + 5);  // in step 2
-  TrainConfig before = ring_over_bad_sample(folder, "before");
-  before.max_steps = 2;
-  TrainConfig after = ring_over_bad_sample(folder, "after");
-  after.max_steps = 3;
+TEST_F(LossScaling, ASkippedStepLeavesWeightsOptimizerStatisticsAndEncodersAlone) {
+  write_data(4, 2);
+  const TrainConfig before = over_data("before", 1, 2);
+  const TrainConfig after = over_data("after", 1, 3);
   EXPECT_EQ(run(before).skipped, 0U);
   EXPECT_EQ(run(after).skipped, 1U);
   EXPECT_EQ(steps_of(after)[2]["skipped"], true);
   const std::string one = before.run_dir + "/checkpoints/step-000000002/";
   const std::string other = after.run_dir + "/checkpoints/step-000000003/";
-  expect_equal(tensors_of(one + "model.safetensors"), tensors_of(other + "model.safetensors"));
-  expect_equal(tensors_of(one + "encoders.safetensors"), tensors_of(other + "encoders.safetensors"));
-  auto left = tensors_of(one + "optimizer.safetensors");
-  auto right = tensors_of(other + "optimizer.safetensors");
+  expect_equal(tensors_in(one + "model.safetensors"), tensors_in(other + "model.safetensors"));
+  expect_equal(tensors_in(one + "encoders.safetensors"), tensors_in(other + "encoders.safetensors"));
+  auto left = tensors_in(one + "optimizer.safetensors");
+  auto right = tensors_in(other + "optimizer.safetensors");
   EXPECT_EQ(left.at("loss_scale").item<double>(), 65536);
   EXPECT_EQ(right.at("loss_scale").item<double>(), 32768);
   for (const char* name : {"loss_scale", "good_steps"}) {
@@ -149,27 +118,21 @@ TEST(LossScaling, ASkippedStepLeavesWeightsOptimizerStatisticsAndEncodersAlone) 
   expect_equal(left, right);
 }
 
-TEST(LossScaling, ResumesBitForBitAfterASkippedStep) {
-  const TempFolder folder;
-  write_data_with_a_bad_sample(folder.path(), 64, 16 * 1 + 3);  // in step 1
-  TrainConfig whole = ring_over_bad_sample(folder, "whole");
-  whole.epochs = 2;
-  TrainConfig parts = ring_over_bad_sample(folder, "parts");
-  parts.epochs = 2;
+TEST_F(LossScaling, ResumesBitForBitAfterASkippedStep) {
+  write_data(4, 1);
+  const TrainConfig whole = over_data("whole", 2, 6);
+  TrainConfig parts = over_data("parts", 2, 6);
   EXPECT_EQ(run(whole).skipped, 2U);
   EXPECT_TRUE(run(parts, 3).stopped);
   parts.resume = true;
   EXPECT_EQ(run(parts).skipped, 1U);
-  expect_equal(tensors_of(whole.run_dir + "/model.safetensors"), tensors_of(parts.run_dir + "/model.safetensors"));
+  testing::expect_equal_weights(whole.run_dir, parts.run_dir);
   EXPECT_EQ(steps_of(parts)[5]["loss_scale"], 32768);
 }
 
-TEST(LossScaling, GivesUpWhenNoScaleHelps) {
-  const TempFolder folder;
-  write_data_with_a_bad_sample(folder.path(), 16, 2);  // every batch holds it
-  TrainConfig config = ring_over_bad_sample(folder, "run");
-  config.epochs = 100;
-  config.max_steps = 0;
+TEST_F(LossScaling, GivesUpWhenNoScaleHelps) {
+  write_data(1, 0);  // every batch holds it
+  const TrainConfig config = over_data("run", 100, 0);
   try {
     run(config);
     FAIL();
@@ -196,8 +159,8 @@ TEST(MixedPrecision, LearnsAndResumesBitForBit) {
   EXPECT_THROW(run(other), std::invalid_argument);
   parts.resume = true;
   run(parts);
-  expect_equal(tensors_of(whole.run_dir + "/model.safetensors"), tensors_of(parts.run_dir + "/model.safetensors"));
-  for (const auto& [name, tensor] : tensors_of(whole.run_dir + "/model.safetensors")) {
+  testing::expect_equal_weights(whole.run_dir, parts.run_dir);
+  for (const auto& [name, tensor] : testing::weights_in(whole.run_dir)) {
     EXPECT_NE(tensor.scalar_type(), torch::kBFloat16) << name << ": weights stay float32";
   }
 }

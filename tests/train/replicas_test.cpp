@@ -8,18 +8,20 @@
 #include "epipe/base/clock.h"
 #include "epipe/base/file.h"
 #include "epipe/data/npy.h"
-#include "epipe/model/safetensors.h"
 #include "epipe/train/checkpoint.h"
 #include "epipe/train/run.h"
 #include "epipe/transport/c10d/part.h"
 #include "support/cluster.h"
 #include "support/temp_folder.h"
+#include "support/train_run.h"
 
 namespace epipe::train {
 namespace {
 
 using nlohmann::json;
 using testing::Ends;
+using testing::expect_equal;
+using testing::run;
 using testing::TempFolder;
 using testing::train_as_cluster;
 
@@ -30,16 +32,9 @@ class Replicas : public ::testing::Test {
   }
 
   TrainConfig config(const std::string& name) const {
-    TrainConfig c;
-    c.model = "cnn";
-    c.batch = 16;
-    c.run_dir = folder_.file(name);
-    c.seed = 5;
-    c.update.momentum = 0.9;
-    c.clip = 1;
+    TrainConfig c = testing::small_run(folder_.file(name));
     c.max_steps = 5;
     c.timeout = 20;
-    c.error_every = 0;
     c.load_threads = 1;
     return c;
   }
@@ -58,23 +53,7 @@ void expect_all_well(const Ends& ends) {
   for (std::size_t rank = 0; rank < ends.size(); ++rank) EXPECT_EQ(ends[rank], "") << "rank " << rank;
 }
 
-// All workers and the only replica in this process.
-void train_alone(const TrainConfig& config) {
-  testing::SilentObserver observer;
-  const std::atomic<bool> stop = false;
-  train(config, observer, stop);
-}
-
-NamedTensors weights_in(const TrainConfig& config) {
-  auto file = model::read_safetensors(config.run_dir + "/model.safetensors");
-  if (!file) throw std::runtime_error(file.error().message);
-  return std::move(file).value().tensors;
-}
-
-void expect_equal(const NamedTensors& a, const NamedTensors& b) {
-  ASSERT_EQ(a.size(), b.size());
-  for (const auto& [name, tensor] : a) EXPECT_TRUE(torch::equal(tensor, b.at(name))) << name;
-}
+NamedTensors weights_in(const TrainConfig& config) { return testing::weights_in(config.run_dir); }
 
 void expect_close(const NamedTensors& a, const NamedTensors& b, double tolerance) {
   ASSERT_EQ(a.size(), b.size());
@@ -104,14 +83,7 @@ void expect_equal_replicas(const TrainConfig& config) {
   }
 }
 
-std::vector<json> lines(const TrainConfig& config, const std::string& kind) {
-  std::ifstream file(config.run_dir + "/metrics.jsonl");
-  std::vector<json> all;
-  for (std::string line; std::getline(file, line);) {
-    if (auto parsed = json::parse(line); parsed.at("kind") == kind) all.push_back(std::move(parsed));
-  }
-  return all;
-}
+std::vector<json> lines(const TrainConfig& config, const std::string& kind) { return testing::metrics_in(config.run_dir, kind); }
 
 const std::vector<std::vector<int>> kPlaces = {{0}, {0, 1}, {0, 1, 0}};
 
@@ -122,7 +94,7 @@ TEST_F(Replicas, OfOneMicroBatchEachGiveTheWeightsOfOneReplicaWithTwo) {
     const auto id = std::to_string(place.size());
     const auto one = config("one-" + id, 1, 2, place);
     const auto two = config("two-" + id, 2, 1, place);
-    train_alone(one);
+    run(one);
     expect_all_well(train_as_cluster(two));
     expect_equal(weights_in(one), weights_in(two));
     expect_equal_replicas(two);
@@ -139,7 +111,7 @@ TEST_F(Replicas, OfSeveralMicroBatchesAgreeWithOneReplicaToRounding) {
       auto two = config("two-" + id, 2, 2, place);
       one.model = two.model = model;
       two.schedule = "1f1b";
-      train_alone(one);
+      run(one);
       expect_all_well(train_as_cluster(two));
       expect_close(weights_in(two), weights_in(one), 2e-5);
       expect_equal_replicas(two);
@@ -150,7 +122,7 @@ TEST_F(Replicas, OfSeveralMicroBatchesAgreeWithOneReplicaToRounding) {
 TEST_F(Replicas, TakeOverTheStatisticsOfTheWholeBatch) {
   const auto one = config("one", 1, 4, {0});
   const auto two = config("two", 2, 2, {0});
-  train_alone(one);
+  run(one);
   expect_all_well(train_as_cluster(two));
   const auto expected = weights_in(one);
   int compared = 0;
@@ -182,7 +154,7 @@ TEST_F(Replicas, TakeUnevenPartsAndSometimesNone) {
   one.model = two.model = "mlp";
   one.batch = two.batch = 89;
   one.max_steps = two.max_steps = 0;
-  train_alone(one);
+  run(one);
   expect_all_well(train_as_cluster(two));
   expect_close(weights_in(two), weights_in(one), 1e-4);
   expect_equal_replicas(two);
@@ -194,7 +166,7 @@ TEST_F(Replicas, ValidateEverySampleOnce) {
   auto two = config("two", 2, 1, {0, 1});
   one.batch = two.batch = 73;  // of the 512 samples, the last batch has one
   one.model = two.model = "mlp";
-  train_alone(one);
+  run(one);
   expect_all_well(train_as_cluster(two));
   const json expected = lines(one, "epoch").at(0);
   const json epoch = lines(two, "epoch").at(0);
@@ -206,7 +178,7 @@ TEST_F(Replicas, ValidateEverySampleOnce) {
 TEST_F(Replicas, ReportTheWholeRun) {
   const auto one = config("one", 1, 2, {0, 1, 0});
   const auto two = config("two", 2, 1, {0, 1, 0});
-  train_alone(one);
+  run(one);
   expect_all_well(train_as_cluster(two));
   const auto expected = lines(one, "step");
   const auto steps = lines(two, "step");
@@ -257,7 +229,7 @@ TEST_F(Replicas, TrainLearnedCodecsToo) {
     auto one = config("one-" + codec.substr(8), 1, 2, {0, 1});
     auto two = config("two-" + codec.substr(8), 2, 1, {0, 1});
     one.codec = two.codec = codec;
-    train_alone(one);
+    run(one);
     expect_all_well(train_as_cluster(two));
     expect_equal_replicas(two);
     if (codec == "conv:4x3") expect_equal(weights_in(one), weights_in(two));
@@ -311,7 +283,7 @@ TEST_F(Replicas, RefuseWhatTheyCannotShare) {
   EXPECT_EQ(error_of(four), "");
   four.batch = 15;
   EXPECT_NE(error_of(four).find("leaves one of 4 replicas 3 samples"), std::string::npos) << error_of(four);
-  EXPECT_THROW(train_alone(config("two", 2, 1, {0})), std::invalid_argument);
+  EXPECT_THROW(run(config("two", 2, 1, {0})), std::invalid_argument);
   EXPECT_THROW(check_ranks(config("two", 2, 1, {0, 1}), 6), std::invalid_argument);
   EXPECT_NO_THROW(check_ranks(config("two", 2, 1, {0, 1}), 4));
 }

@@ -6,27 +6,17 @@
 
 #include "epipe/base/file.h"
 #include "epipe/data/loader.h"
-#include "epipe/model/safetensors.h"
 #include "epipe/train/trainer.h"
 #include "support/temp_folder.h"
+#include "support/train_run.h"
 
 namespace epipe::train {
 namespace {
 
 using nlohmann::json;
+using testing::expect_equal_weights;
+using testing::run;
 using testing::TempFolder;
-
-class Silent final : public Observer {
- public:
-  void on_step(const Progress& progress) override {
-    if (stop_after != 0 && progress.step >= stop_after) stop = true;
-  }
-  void on_epoch(const EpochResult&) override {}
-  void on_note(const std::string&) override {}
-
-  std::uint64_t stop_after = 0;
-  std::atomic<bool> stop = false;
-};
 
 TrainConfig ring(const std::string& model, const std::string& folder) {
   TrainConfig config;
@@ -40,33 +30,10 @@ TrainConfig ring(const std::string& model, const std::string& folder) {
   return config;
 }
 
-TrainResult run(const TrainConfig& config, std::uint64_t stop_after = 0) {
-  Silent observer;
-  observer.stop_after = stop_after;
-  return train(config, observer, observer.stop);
-}
-
-std::vector<json> lines_of(const std::string& path) {
-  std::ifstream file(path);
-  std::vector<json> lines;
-  for (std::string line; std::getline(file, line);) lines.push_back(json::parse(line));
-  return lines;
-}
-
 std::vector<double> losses_of(const TrainConfig& config) {
   std::vector<double> losses;
-  for (const json& line : lines_of(config.run_dir + "/metrics.jsonl")) {
-    if (line["kind"] == "step") losses.push_back(line["loss"]);
-  }
+  for (const json& line : testing::metrics_in(config.run_dir, "step")) losses.push_back(line["loss"]);
   return losses;
-}
-
-void expect_equal_weights(const std::string& a, const std::string& b) {
-  const auto left = model::read_safetensors(a + "/model.safetensors");
-  const auto right = model::read_safetensors(b + "/model.safetensors");
-  ASSERT_TRUE(left.ok() && right.ok());
-  ASSERT_EQ(left.value().tensors.size(), right.value().tensors.size());
-  for (const auto& [name, tensor] : left.value().tensors) EXPECT_TRUE(torch::equal(tensor, right.value().tensors.at(name))) << name;
 }
 
 TEST(Train, LearnsTheSyntheticData) {
@@ -94,7 +61,7 @@ TEST(Train, WritesWhatTheContractNames) {
   config.codec_at = {parse_codec_at("1:backward=none")};
   config.error_every = 5;
   run(config);
-  const auto lines = lines_of(folder.file("metrics.jsonl"));
+  const auto lines = testing::metrics_in(folder.path());
   ASSERT_EQ(lines.size(), 13U) << "12 steps and an epoch";
   for (std::size_t i = 0; i < 12; ++i) {
     const json& line = lines[i];

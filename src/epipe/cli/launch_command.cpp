@@ -8,6 +8,7 @@
 
 #include <array>
 #include <atomic>
+#include <cerrno>
 #include <csignal>
 #include <cstdlib>
 #include <cstring>
@@ -35,7 +36,7 @@ struct Flags {
 // A rank that runs, and what it has printed of its current line.
 struct Rank {
   pid_t pid = 0;
-  int output = -1;  // read end of its stdout and stderr
+  int output = -1;  // read end of its stdout and stderr; negative when it has closed them
   std::string line;
   bool ended = false;
   int status = 0;
@@ -70,11 +71,11 @@ class Launch {
       if (first_failure_ != 0 && !stopping_ && since_failure_.seconds() > kSettling) stop(SIGTERM);
       if (stopping_ && since_stop_.seconds() > flags_.grace) stop(SIGKILL);
     }
-    read_output();
+    while (read_output()) continue;
     for (int r = 0; r < flags_.ranks; ++r) {
       Rank& rank = ranks_[static_cast<std::size_t>(r)];
       if (!rank.line.empty()) print_lines(rank, r, "\n");
-      ::close(rank.output);
+      if (rank.output >= 0) ::close(rank.output);  // a process of the rank still has the other end
     }
     return first_failure_;
   }
@@ -122,16 +123,29 @@ class Launch {
     if (!ranks_[0].ended) ::kill(ranks_[0].pid, signal);
   }
 
-  void read_output() {
+  // Waits a moment for output; whether there was some.
+  bool read_output() {
     std::vector<pollfd> files;
     for (const Rank& rank : ranks_) files.push_back({rank.output, POLLIN, 0});
     ::poll(files.data(), files.size(), 100);
-    std::array<char, 4096> buffer{};
+    bool some = false;
     for (std::size_t r = 0; r < ranks_.size(); ++r) {
-      if ((files[r].revents & POLLIN) == 0) continue;
-      const ssize_t got = ::read(ranks_[r].output, buffer.data(), buffer.size());
-      if (got > 0) print_lines(ranks_[r], static_cast<int>(r), {buffer.data(), static_cast<std::size_t>(got)});
+      if (files[r].revents != 0) some = read_some(ranks_[r], static_cast<int>(r)) || some;
     }
+    return some;
+  }
+
+  static bool read_some(Rank& rank, int index) {
+    std::array<char, 4096> buffer{};
+    const ssize_t got = ::read(rank.output, buffer.data(), buffer.size());
+    if (got > 0) {
+      print_lines(rank, index, {buffer.data(), static_cast<std::size_t>(got)});
+      return true;
+    }
+    if (got < 0 && errno == EINTR) return true;
+    ::close(rank.output);
+    rank.output = -1;  // poll() passes it over
+    return false;
   }
 
   void reap() {

@@ -56,7 +56,7 @@ std::vector<std::string> take_other_tasks(NamedTensors& from, const NamedTensors
   if (!to.contains("roberta.embeddings.word_embeddings.weight")) return {};
   std::vector<std::string> names;
   for (const auto& [name, tensor] : from) {
-    const auto fits = [&](std::string_view other) { return name.starts_with(other); };
+    const auto fits = [&key = name](std::string_view other) { return key.starts_with(other); };
     if (!to.contains(name) && std::any_of(kOtherTasks.begin(), kOtherTasks.end(), fits)) names.push_back(name);
   }
   for (const auto& name : names) from.erase(name);

@@ -191,18 +191,23 @@ class Server {
     relays_.push_back(std::make_unique<transport::Relay>(incoming.accept(), std::move(inner), [](const std::string&) {}));
   }
 
-  // A session that was just started takes a moment to listen.
+  // A session that was just started takes a moment to listen, and another between its socket's name and the first connection.
   static std::unique_ptr<transport::Link> open_inner(const Running& session, const std::map<std::string, std::string>& about) {
     transport::DialConfig dial;
     dial.address = session.socket;
     dial.insecure = true;
     const std::string path = socket_path(session.socket);
-    for (const Stopwatch watch; ::access(path.c_str(), F_OK) != 0;) {
+    for (const Stopwatch watch;; std::this_thread::sleep_for(std::chrono::milliseconds(10))) {
+      try {
+        if (::access(path.c_str(), F_OK) == 0) return transport::Dialer(dial).open(about);
+      } catch (const transport::Refused&) {
+        throw;
+      } catch (const transport::Lost&) {
+        if (watch.seconds() > kStartSeconds) throw;
+      }
       const bool gone = ::kill(session.pid, 0) != 0;
       if (gone || watch.seconds() > kStartSeconds) throw std::runtime_error("the session's process did not start");
-      std::this_thread::sleep_for(std::chrono::milliseconds(10));
     }
-    return transport::Dialer(dial).open(about);
   }
 
   void measure(Incoming& incoming) {

@@ -25,6 +25,9 @@ using transport::Link;
 using transport::Patience;
 using transport::Refusal;
 
+// A client that was refused, or lost before it began, leaves nothing to continue from: its place is for others.
+constexpr double kNothingSeconds = 2;
+
 Patience patience_of(double seconds) { return Patience(static_cast<std::int64_t>(seconds * 1000)); }
 
 template <typename T>
@@ -45,10 +48,12 @@ class Session {
         listener_(listen_config(), [this](Incoming i) { receive(std::move(i)); }) {}
 
   void run() {
+    double seconds = config_.limits.idle_seconds;
     while (!follower_.ended()) {
-      const auto client = next_client();
+      const auto client = next_client(seconds);
       if (!client) break;
       serve(*client);
+      seconds = std::min(config_.limits.idle_seconds, follower_.holds_run() ? config_.limits.idle_seconds : kNothingSeconds);
     }
     const bool to_be_continued = !list_folder(config_.state_dir + "/checkpoints").empty();
     if (!to_be_continued) (void)remove_tree(config_.state_dir);
@@ -92,9 +97,9 @@ class Session {
     }
   }
 
-  std::unique_ptr<Link> next_client() {
+  std::unique_ptr<Link> next_client(double seconds) {
     const Stopwatch watch;
-    while (watch.seconds() < config_.limits.idle_seconds && !drain_) {
+    while (watch.seconds() < seconds && !drain_) {
       if (auto client = clients_.pop_within(std::chrono::milliseconds(200))) return std::move(*client);
     }
     log("{}", drain_ ? "draining: nobody is connected" : "idle for too long");

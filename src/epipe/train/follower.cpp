@@ -87,6 +87,7 @@ Message Follower::plan(const Message& command) {
     share_ =
         std::make_unique<Share>(plan, model, Here{{worker_}, devices, &tracer_, 0, {}, std::move(config_.replicas), config_.bucket_bytes});
     plan_ = theirs;
+    chunks_ = plan.chunks;
     fresh_ = true;
   }
   Message answer{"planned", {{"checkpoints", checkpoints_.steps()}}};
@@ -121,6 +122,9 @@ Message Follower::connect(const Message& command) {
 
 Message Follower::step(const Message& command) {
   const StepHead head = step_head(command);
+  if (head.id.chunks > chunks_) {
+    throw std::invalid_argument(fmt::format("a step of {} micro-batches, but {} are planned", head.id.chunks, chunks_));
+  }
   if (!share().connected()) throw transport::Lost("the ways to the other processes are not open");
   const auto result = head.training ? share().forward_backward(head.batch, head.id) : share().evaluate(head.batch, head.id);
   Message answer{"stepped", {{"result", to_json(result)}}};
@@ -165,7 +169,12 @@ void Follower::disconnect() {
 void follow(transport::Link& client, Led& follower, transport::Patience idle) {
   while (!follower.ended()) {
     const auto command = read_message(client.recv(idle));
-    client.send(to_bytes(command ? follower.obey(command.value()) : failed(command.error().text(), false)));
+    const Message answer = command ? follower.obey(command.value()) : failed(command.error().text(), false);
+    try {
+      client.send(to_bytes(answer));
+    } catch (const transport::Lost&) {
+      if (!follower.ended()) throw;  // a client that has the last answer is gone before its link says so
+    }
   }
 }
 

@@ -86,6 +86,8 @@ class Follower final : public Led {
   bool ended() const override { return ended_; }
   // What does not survive a lost client: the ways to other processes.
   void disconnect();
+  // Whether it has a state that a client could continue from.
+  bool holds_run() const { return share_ != nullptr && !fresh_; }
 
  private:
   Message obeyed(const Message& command);
@@ -107,6 +109,7 @@ class Follower final : public Led {
   Tracer tracer_;
   Checkpoints checkpoints_;
   nlohmann::json plan_;
+  int chunks_ = 0;  // of the plan
   int worker_ = 0;
   std::unique_ptr<Share> share_;  // null until a plan was given
   bool fresh_ = false;            // the share has no weights yet

@@ -32,7 +32,7 @@ json parse_bounded(std::string_view text) {
 Bytes to_bytes(const Message& message) {
   json head = message.fields;
   head["kind"] = message.kind;
-  const std::string text = head.dump();
+  const std::string text = head.dump(-1, ' ', false, json::error_handler_t::replace);  // an error may quote bytes that are not UTF-8
   Bytes out;
   append(out, static_cast<std::uint32_t>(text.size()));
   const auto view = std::as_bytes(std::span(text));

@@ -62,7 +62,9 @@ void Team::for_all_answers(const std::string& kind, const Work& work) {
   for (const auto& peer : peers_) work(*peer, peer->answer(kind));
 }
 
+// A peer that waits for a tensor of ours must hear that none comes before it can answer.
 std::uint64_t Team::connect() {
+  share_.disconnect();
   close_peers();
   const auto standings = ask_standings();
   if (started_ && can_continue(standings)) {

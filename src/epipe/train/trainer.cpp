@@ -26,6 +26,11 @@ void require(const Result<void>& result) {
   if (!result) throw std::runtime_error(result.error().message);
 }
 
+// Another try gets the same answer.
+bool is_final(const transport::Refused& refused) {
+  return refused.why() == transport::Refusal::kUnauthenticated || refused.why() == transport::Refusal::kVersion;
+}
+
 nlohmann::json json_of(const std::vector<std::pair<std::string, double>>& named) {
   nlohmann::json object;
   for (const auto& [name, value] : named) object[name] = value;
@@ -89,14 +94,14 @@ class Loop {
     if (config_.resume && Checkpoints(config_.run_dir + "/checkpoints").steps().empty()) {
       throw std::runtime_error("nothing to resume: there is no checkpoint in " + config_.run_dir + "/checkpoints");
     }
-    bool connected = false;
+    bool tried = false;
     while (true) {
       try {
-        if (!std::exchange(connected, true)) continue_at(run_.connect());
+        if (!std::exchange(tried, true)) connect();
         run_steps();
         return finish();
       } catch (const transport::Refused& refused) {
-        if (refused.why() == transport::Refusal::kUnauthenticated || refused.why() == transport::Refusal::kVersion) throw;
+        if (is_final(refused)) throw;
         recover(refused.what());
       } catch (const transport::Lost& lost) {
         recover(lost.what());
@@ -131,25 +136,37 @@ class Loop {
     loader_ = run_.training_batches(done_);
   }
 
+  void connect() {
+    continue_at(run_.connect());
+    connected_ = true;
+  }
+
   void recover(const std::string& reason) {
     if (config_.reconnect <= 0) throw std::runtime_error(reason);
-    observer_.on_note(fmt::format("lost after step {}: {}; connecting again", done_, reason));
+    const bool again = connected_;
+    observer_.on_note(again ? fmt::format("lost after step {}: {}; connecting again", done_, reason)
+                            : fmt::format("cannot connect: {}; trying for {:.0f} s", reason, config_.reconnect));
     const Stopwatch watch;
     std::string last = reason;
     for (auto pause = std::chrono::milliseconds(100); watch.seconds() < config_.reconnect && !stop_;
          pause = std::min(2 * pause, kLongestPause)) {
       std::this_thread::sleep_for(pause);
       try {
-        continue_at(run_.connect());
-        observer_.on_note(fmt::format("connected again, going on after step {}", done_));
+        connect();
+        observer_.on_note(again ? fmt::format("connected again, going on after step {}", done_) : "connected");
         return;
+      } catch (const transport::Refused& refused) {
+        if (is_final(refused)) throw;
+        last = refused.what();
       } catch (const transport::Lost& lost) {
         last = lost.what();
       } catch (const transport::TimedOut& late) {
         last = late.what();
       }
     }
-    throw std::runtime_error(fmt::format("gave up after {:.0f} s: {}; continue with --resume", watch.seconds(), last));
+    const bool saved = !Checkpoints(config_.run_dir + "/checkpoints").steps().empty();
+    throw std::runtime_error(fmt::format("{} after {:.0f} s: {}{}", stop_ ? "stopped" : "gave up", watch.seconds(), last,
+                                         saved ? "; continue with --resume" : ""));
   }
 
   void run_steps() {
@@ -272,6 +289,7 @@ class Loop {
   const std::uint64_t end_;
   std::unique_ptr<MetricsFile> metrics_;
   std::unique_ptr<data::Loader> loader_;
+  bool connected_ = false;   // at least once
   std::uint64_t done_ = 0;   // steps, over all calls
   std::uint64_t saved_ = 0;  // the step of the newest checkpoint; 0: none
   std::uint64_t epoch_ = 0;

@@ -2,16 +2,27 @@
 
 #include <fmt/format.h>
 
+#include <string_view>
+
 #include "epipe/transport/grpc/metadata.h"
 #include "epipe/transport/grpc/refused.h"
 
 namespace epipe::transport {
 namespace {
 
+// What to look at when no connection comes about; gRPC's own words are those of its libraries.
+std::string hint_for(const std::string& message) {
+  const auto says = [&](std::string_view text) { return message.find(text) != std::string::npos; };
+  if (says("handshake failed")) return "; does it speak TLS, with a certificate for this name that --ca signed?";
+  if (says("failed to connect") && says("Socket closed")) return "; it hung up: does one side use TLS and the other --insecure?";
+  return "";
+}
+
 // A stream that ends in a good state was closed by the peer.
 std::string reason_of(const ::grpc::Status& status) {
   if (status.ok()) return "the peer closed the link";
-  return status.error_message().empty() ? fmt::format("gRPC status {}", static_cast<int>(status.error_code())) : status.error_message();
+  const std::string& message = status.error_message();
+  return message.empty() ? fmt::format("gRPC status {}", static_cast<int>(status.error_code())) : message + hint_for(message);
 }
 
 }  // namespace

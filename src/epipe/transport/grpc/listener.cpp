@@ -74,8 +74,11 @@ struct Listener::State final : public ::grpc::CallbackGenericService {
 
 ::grpc::Status Listener::State::check(const ::grpc::GenericCallbackServerContext& context) const {
   if (context.method() != kMethod) return {::grpc::StatusCode::UNIMPLEMENTED, "this is an epipe server; it has no such method"};
-  if (!may_enter(context))
-    return refusal_status(Refusal::kUnauthenticated, "a valid token or client certificate is needed, and there was none");
+  if (!may_enter(context)) {
+    const bool shown = !value_of(context.client_metadata(), kTokenKey).empty();
+    return refusal_status(Refusal::kUnauthenticated, shown ? "the token is not one that this server takes"
+                                                           : "a token or client certificate is needed, and there was none");
+  }
   const std::string version = value_of(context.client_metadata(), kVersionKey).substr(0, 32);
   if (version == kVersion) return ::grpc::Status::OK;
   return refusal_status(Refusal::kVersion,

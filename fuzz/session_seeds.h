@@ -1,0 +1,111 @@
+#pragma once
+
+#include <fmt/format.h>
+#include <torch/types.h>
+
+#include <map>
+#include <string>
+
+#include "support/codecs.h"
+#include "support/session_script.h"
+
+// The seeds of session_fuzz. Those called proper-* are obeyed to their end; tests/train/session_corpus_test.cpp looks after that.
+namespace epipe::fuzz {
+
+using testing::Piece;
+using testing::Proper;
+using testing::SessionCase;
+
+class Seed {
+ public:
+  explicit Seed(std::size_t of) : of_(testing::session_cases()[of]) { append(bytes_, static_cast<std::uint8_t>(of)); }
+
+  Seed& say(Proper command) {
+    append(bytes_, Piece::kProper);
+    append(bytes_, command);
+    return *this;
+  }
+  // The same as bytes, for mutations to find its fields.
+  Seed& spell(const train::Message& message) {
+    const Bytes all = to_bytes(message);
+    const bool plain = message.tensors.empty();
+    append(bytes_, plain ? Piece::kJson : Piece::kCommand);
+    return add(plain ? ByteView(all).subspan(sizeof(std::uint32_t)) : ByteView(all));
+  }
+  Seed& spell(Proper command) { return spell(message_of(command, of_)); }
+  // What the neighbours send in a step.
+  Seed& frames(std::uint64_t step, bool training) {
+    for (std::uint32_t i = 0; i < static_cast<std::uint32_t>(of_.plan.chunks); ++i) {
+      frame({step, i, 0}, of_.plan.codecs[0].forward);
+      if (training && of_.plan.cuts.size() > 1) frame({step, i, 1, 0, 1, wire::Direction::kBackward}, of_.plan.codecs[1].backward);
+    }
+    return *this;
+  }
+  Seed& frame(const codec::FrameTag& tag, const std::string& codec) {
+    std::vector<std::int64_t> shape = {static_cast<std::int64_t>(of_.samples.size()) / of_.plan.chunks};
+    shape.insert(shape.end(), of_.shape.begin(), of_.shape.end());
+    const auto type = of_.plan.precision == layer::Precision::kBf16 ? torch::kBFloat16 : torch::kFloat32;
+    Bytes bytes;
+    const auto good = codec::encode_frame(*testing::codec_of(codec), torch::randn(shape).to(type), tag, {}, nullptr, bytes);
+    if (!good) throw std::runtime_error(good.error().text());
+    append(bytes_, Piece::kWholeFrame);
+    append(bytes_, static_cast<std::uint8_t>(tag.cut));
+    return add(bytes);
+  }
+  Bytes bytes() const { return bytes_; }
+
+ private:
+  Seed& add(ByteView piece) {
+    append(bytes_, static_cast<std::uint16_t>(piece.size()));
+    bytes_.insert(bytes_.end(), piece.begin(), piece.end());
+    return *this;
+  }
+
+  const SessionCase& of_;
+  Bytes bytes_;
+};
+
+// Everything that a proper client says in a run of two steps.
+inline Bytes whole_run(std::size_t of) {
+  Seed seed(of);
+  seed.say(Proper::kPlan).say(Proper::kLoad).say(Proper::kConnect);
+  seed.frames(0, true).say(Proper::kStep0).say(Proper::kCommit0).say(Proper::kCommit0);
+  seed.frames(1, true).say(Proper::kStep1).say(Proper::kCommit1);
+  seed.frames(2, false).say(Proper::kEvaluate).say(Proper::kSave).say(Proper::kWeights).say(Proper::kRestore2);
+  return seed.say(Proper::kClock).say(Proper::kTimeline).say(Proper::kEnd).bytes();
+}
+
+// One step in words.
+inline Bytes spelled_run(std::size_t of) {
+  Seed seed(of);
+  seed.spell(Proper::kPlan).say(Proper::kLoad).spell(Proper::kConnect);
+  seed.frames(0, true).spell(Proper::kStep0).spell(testing::commit_message(0, /*skip=*/true));
+  return seed.spell(Proper::kSave).spell({"restore", {{"step", 1}}}).spell(Proper::kLeave).bytes();
+}
+
+inline Bytes lost_link(std::size_t of) {
+  Seed seed(of);
+  seed.say(Proper::kPlan).say(Proper::kLoad).say(Proper::kConnect).say(Proper::kStep0);
+  seed.frames(0, true).say(Proper::kConnect).say(Proper::kStep0).say(Proper::kPlan).say(Proper::kCommit0);
+  return seed.say(Proper::kLeave).bytes();
+}
+
+inline Bytes wrong_weights() {
+  Seed seed(0);
+  seed.say(Proper::kPlan);
+  seed.spell(
+      {"load", nlohmann::json::object(), {{"layers.1.linear.weight", torch::zeros({7})}, {"layers.1.linear.bias", torch::ones({128})}}});
+  return seed.say(Proper::kConnect).bytes();
+}
+
+inline std::map<std::string, Bytes> session_seeds() {
+  std::map<std::string, Bytes> seeds = {{"wrong-weights", wrong_weights()}};
+  for (std::size_t of = 0; of < testing::session_cases().size(); ++of) {
+    seeds[fmt::format("proper-run-{}", of)] = whole_run(of);
+    seeds[fmt::format("proper-words-{}", of)] = spelled_run(of);
+    seeds[fmt::format("lost-link-{}", of)] = lost_link(of);
+  }
+  return seeds;
+}
+
+}  // namespace epipe::fuzz

@@ -1,0 +1,63 @@
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <optional>
+#include <string>
+
+#include "epipe/base/clock.h"
+#include "support/fabrics.h"
+
+// A listener to knock at, and what becomes of those who do.
+namespace epipe::testing {
+
+inline std::string here(const transport::Listener& listener) { return "127.0.0.1:" + std::to_string(listener.port()); }
+
+// A listener that answers every link with one message.
+class Greeter {
+ public:
+  explicit Greeter(const transport::ListenConfig& config)
+      : listener_(config, [](transport::Incoming incoming) {
+          const std::string name = incoming.certificate_name();
+          const auto link = incoming.accept();
+          Bytes greeting(name.size());
+          std::memcpy(greeting.data(), name.data(), name.size());
+          link->send(greeting);
+        }) {}
+  std::string address() const { return here(listener_); }
+  int port() const { return listener_.port(); }
+
+ private:
+  transport::Listener listener_;
+};
+
+// The common name the listener saw.
+inline std::string greeted(transport::DialConfig dial, const std::string& address) {
+  dial.address = address;
+  transport::Dialer dialer(dial);
+  const Bytes greeting = dialer.open({})->recv(std::chrono::seconds(20));
+  return {reinterpret_cast<const char*>(greeting.data()), greeting.size()};
+}
+
+// Why it was refused; fails the test when it was not.
+inline std::string refusal(transport::DialConfig dial, const std::string& address, std::optional<transport::Refusal> why) {
+  dial.address = address;
+  transport::Dialer dialer(dial);
+  const Stopwatch watch;
+  std::string text;
+  try {
+    dialer.open({});
+    ADD_FAILURE() << "accepted";
+  } catch (const transport::Refused& refused) {
+    EXPECT_EQ(why, refused.why()) << refused.what();
+    text = refused.what();
+  } catch (const transport::Lost& lost) {
+    EXPECT_FALSE(why.has_value()) << lost.what();
+    text = lost.what();
+  }
+  EXPECT_LT(watch.seconds(), 10.0);
+  return text;
+}
+
+}  // namespace epipe::testing

@@ -1,0 +1,95 @@
+// What is lost on the way between the processes of a run is done again, and the weights in the end are those of a run that nothing
+// happened to.
+#include <array>
+#include <cstdlib>
+#include <iostream>
+#include <random>
+
+#include "support/bad_sample.h"
+#include "train/team.h"
+
+namespace epipe::train {
+namespace {
+
+using testing::Countdown;
+using testing::Fault;
+using testing::Machines;
+using testing::Team_;
+using testing::Watcher;
+
+// One life of the client; whether it ended by itself.
+bool live(TrainConfig& config, Machines& machines) {
+  config.resume = !Checkpoints(config.run_dir + "/checkpoints").steps().empty();
+  Watcher watcher;
+  try {
+    train(config, watcher, watcher.stop, &machines);
+    return true;
+  } catch (const testing::ClientKilled&) {
+    return false;
+  } catch (const std::exception& error) {
+    for (const auto& note : watcher.notes) ADD_FAILURE() << note;
+    throw;
+  }
+}
+
+// How many messages a run takes that nothing happens to.
+int messages_of(TrainConfig config, int workers) {
+  Countdown never;
+  Machines machines(workers, config.run_dir + "/state", never);
+  EXPECT_TRUE(live(config, machines));
+  return never.messages;
+}
+
+// The first life of a round is always disturbed, the further ones of a client that is killed until one is not.
+TEST_P(Team_, LosesNothingWhateverIsLostAndWhenever) {
+  const std::string expected = undisturbed();
+  const int rounds = std::getenv("EPIPE_LONG_TESTS") != nullptr ? 12 : 3;  // one of each kind
+  const int messages = messages_of(config("several"), workers());
+  int faults = 0;
+  for (int round = 0; round < rounds; ++round) {
+    SCOPED_TRACE(::testing::Message() << "round " << round);
+    const Fault fault = std::array{Fault::kCutLink, Fault::kKillFollower, Fault::kKillClient}[static_cast<std::size_t>(round) % 3];
+    std::mt19937 random(static_cast<unsigned>(7 + round));
+    auto disturbed = config("run-" + std::to_string(round));
+    Countdown countdown;
+    Machines machines(workers(), disturbed.run_dir + "/state", countdown);
+    bool finished = false;
+    for (int life = 0; !finished && life < 60; ++life) {
+      countdown.start(std::uniform_int_distribution<int>(1, life == 0 ? messages * 9 / 10 : messages)(random), fault);
+      finished = live(disturbed, machines);
+    }
+    ASSERT_TRUE(finished);
+    EXPECT_GE(countdown.happened, 1) << "the test must have tested something";
+    faults += countdown.happened;
+    testing::expect_equal_weights(expected, disturbed.run_dir);
+  }
+  std::cout << faults << " faults in runs of " << messages << " messages\n";
+}
+
+// An infinite pixel makes step 3 a step that is not finite, in the client's own stages and in all others.
+TEST_P(Team_, SkipsAStepTogetherWhateverIsLost) {
+  testing::write_data_with_a_bad_sample(folder_.path(), 16 * 8, 16 * 3 + 1);
+  const auto configured = [&](const std::string& name) {
+    auto over_bad_sample = config(name);
+    over_bad_sample.data = "npy:" + folder_.path();
+    over_bad_sample.shuffle = false;
+    over_bad_sample.loss_scaling = "on";
+    return over_bad_sample;
+  };
+  EXPECT_EQ(testing::run(configured("one")).skipped, 1U);
+  const auto several = configured("several");
+  Countdown countdown;
+  const int peers = workers() - 1;
+  const int per_step = 4 * static_cast<int>(several.place.size() - 1) + 4 * peers;  // two chunks, two ways; two commands, two answers
+  countdown.start(6 * peers + 3 * per_step + per_step / 2, Fault::kCutLink);        // in the middle of the skipped step
+  Machines machines(workers(), folder_.file("state"), countdown);
+  Watcher watcher;
+  train(several, watcher, watcher.stop, &machines);
+  EXPECT_EQ(countdown.happened, 1);
+  testing::expect_equal_weights(folder_.file("one"), several.run_dir);
+}
+
+INSTANTIATE_TEST_SUITE_P(RingsAndChains, Team_, testing::rings_and_chains());
+
+}  // namespace
+}  // namespace epipe::train
