@@ -1,12 +1,16 @@
 #include "epipe/pipeline/cut.h"
 
+#include <deque>
 #include <stdexcept>
 
+#include "epipe/boundary/direct.h"
 #include "epipe/transport/inproc/inproc.h"
 
 namespace epipe::pipeline {
 namespace {
 
+using boundary::Parcel;
+using boundary::Traffic;
 using wire::Direction;
 
 boundary::BoundaryConfig boundary_config(const Cut::Config& config, Side side, Direction direction) {
@@ -22,7 +26,111 @@ boundary::BoundaryConfig boundary_config(const Cut::Config& config, Side side, D
   return b;
 }
 
-std::size_t index_of(Direction direction) { return static_cast<std::size_t>(direction); }
+// By its only thread.
+class WithinWorker final : public Cut {
+ public:
+  void send(Direction direction, Parcel parcel) override { waiting(direction).push_back(std::move(parcel)); }
+  std::vector<torch::Tensor> recv(Direction direction, std::uint64_t, std::uint32_t micro_batch) override {
+    auto& queue = waiting(direction);
+    if (queue.empty() || queue.front().micro_batch != micro_batch) {
+      throw std::logic_error("the schedule asks for a tensor before it was made");
+    }
+    auto tensors = std::move(queue.front().tensors);
+    queue.pop_front();
+    return tensors;
+  }
+  void finish_encoding() override {}
+  Traffic take_traffic(Direction) override { return {}; }
+  boundary::Sender* sender(Direction) override { return nullptr; }
+  void close() override {}
+  void join() override {}
+
+ private:
+  std::deque<Parcel>& waiting(Direction direction) { return waiting_[static_cast<std::size_t>(direction)]; }
+
+  std::array<std::deque<Parcel>, 2> waiting_;  // by direction
+};
+
+class OnDevice final : public Cut {
+ public:
+  explicit OnDevice(const Config& config)
+      : ways_{boundary::Direct(boundary_config(config, Side::kEarlier, Direction::kForward)),
+              boundary::Direct(boundary_config(config, Side::kLater, Direction::kBackward))} {}
+
+  void send(Direction direction, Parcel parcel) override { way(direction).send(std::move(parcel)); }
+  std::vector<torch::Tensor> recv(Direction direction, std::uint64_t step, std::uint32_t micro_batch) override {
+    return way(direction).recv(step, micro_batch);
+  }
+  void finish_encoding() override {
+    for (auto& way : ways_) way.finish();
+  }
+  Traffic take_traffic(Direction direction) override { return way(direction).take_traffic(); }
+  boundary::Sender* sender(Direction) override { return nullptr; }
+  void close() override {
+    for (auto& way : ways_) way.close();
+  }
+  void join() override {}
+
+ private:
+  boundary::Direct& way(Direction direction) { return ways_[static_cast<std::size_t>(direction)]; }
+
+  std::array<boundary::Direct, 2> ways_;  // by direction
+};
+
+class Linked final : public Cut {
+ public:
+  void add_end(const Config& config, Side side, std::unique_ptr<transport::Link> link, const boundary::OnFailure& on_failure) {
+    const bool earlier = side == Side::kEarlier;
+    const auto out = boundary_config(config, side, earlier ? Direction::kForward : Direction::kBackward);
+    const auto in = boundary_config(config, side, earlier ? Direction::kBackward : Direction::kForward);
+    End& end = ends_[static_cast<std::size_t>(side)];
+    end.link = std::move(link);
+    end.sender = std::make_unique<boundary::Sender>(out, *end.link, on_failure);
+    end.receiver = std::make_unique<boundary::Receiver>(in, *end.link, on_failure);
+  }
+
+  void send(Direction direction, Parcel parcel) override { sending(direction).sender->send(std::move(parcel)); }
+  std::vector<torch::Tensor> recv(Direction direction, std::uint64_t step, std::uint32_t micro_batch) override {
+    return receiving(direction).receiver->recv(step, micro_batch);
+  }
+  void finish_encoding() override {
+    for (End& end : ends_) {
+      if (end.sender) end.sender->finish_encoding();
+    }
+  }
+  Traffic take_traffic(Direction direction) override {
+    Traffic traffic;
+    if (sending(direction).sender) traffic += sending(direction).sender->take_traffic();
+    if (receiving(direction).receiver) traffic += receiving(direction).receiver->take_traffic();
+    return traffic;
+  }
+  boundary::Sender* sender(Direction direction) override { return sending(direction).sender.get(); }
+  void close() override {
+    for (End& end : ends_) {
+      if (!end.link) continue;
+      end.sender->close();
+      end.receiver->close();
+    }
+  }
+  void join() override {
+    for (End& end : ends_) {
+      if (!end.link) continue;
+      end.sender->join();
+      end.receiver->join();
+    }
+  }
+
+ private:
+  struct End {
+    std::unique_ptr<transport::Link> link;
+    std::unique_ptr<boundary::Sender> sender;
+    std::unique_ptr<boundary::Receiver> receiver;
+  };
+  End& sending(Direction direction) { return ends_[direction == Direction::kForward ? 0 : 1]; }
+  End& receiving(Direction direction) { return ends_[direction == Direction::kForward ? 1 : 0]; }
+
+  std::array<End, 2> ends_;  // by side; those that are here
+};
 
 bool shares_device(const Cut::Config& config) {
   const auto& [earlier, later] = config.devices;
@@ -31,14 +139,11 @@ bool shares_device(const Cut::Config& config) {
 
 }  // namespace
 
-std::unique_ptr<Cut> Cut::within_worker() { return std::make_unique<Cut>(); }
+std::unique_ptr<Cut> Cut::within_worker() { return std::make_unique<WithinWorker>(); }
 
 std::unique_ptr<Cut> Cut::between_threads(const Config& config, const boundary::OnFailure& on_failure) {
-  auto cut = std::make_unique<Cut>();
-  if (shares_device(config)) {
-    cut->add_direct(config);
-    return cut;
-  }
+  if (shares_device(config)) return std::make_unique<OnDevice>(config);
+  auto cut = std::make_unique<Linked>();
   auto [earlier, later] = transport::make_inproc_link(config.capacity);
   cut->add_end(config, Side::kEarlier, std::move(earlier), on_failure);
   cut->add_end(config, Side::kLater, std::move(later), on_failure);
@@ -47,86 +152,9 @@ std::unique_ptr<Cut> Cut::between_threads(const Config& config, const boundary::
 
 std::unique_ptr<Cut> Cut::to_peer(const Config& config, Side side, std::unique_ptr<transport::Link> link,
                                   const boundary::OnFailure& on_failure) {
-  auto cut = std::make_unique<Cut>();
+  auto cut = std::make_unique<Linked>();
   cut->add_end(config, side, std::move(link), on_failure);
   return cut;
-}
-
-void Cut::add_direct(const Config& config) {
-  for (const auto direction : {Direction::kForward, Direction::kBackward}) {
-    direct_[index_of(direction)] = std::make_unique<boundary::Direct>(boundary_config(config, Side::kEarlier, direction));
-  }
-}
-
-void Cut::add_end(const Config& config, Side side, std::unique_ptr<transport::Link> link, const boundary::OnFailure& on_failure) {
-  const bool earlier = side == Side::kEarlier;
-  const auto out = boundary_config(config, side, earlier ? Direction::kForward : Direction::kBackward);
-  const auto in = boundary_config(config, side, earlier ? Direction::kBackward : Direction::kForward);
-  End& end = ends_[static_cast<std::size_t>(side)];
-  end.link = std::move(link);
-  end.sender = std::make_unique<boundary::Sender>(out, *end.link, on_failure);
-  end.receiver = std::make_unique<boundary::Receiver>(in, *end.link, on_failure);
-  linked_ = true;
-}
-
-void Cut::send(Direction direction, boundary::Parcel parcel) {
-  if (linked_) {
-    sending(direction).sender->send(std::move(parcel));
-  } else if (direct_[index_of(direction)]) {
-    direct_[index_of(direction)]->send(std::move(parcel));
-  } else {
-    handed_over_[index_of(direction)].push_back(std::move(parcel));
-  }
-}
-
-std::vector<torch::Tensor> Cut::recv(Direction direction, std::uint64_t step, std::uint32_t micro_batch) {
-  if (linked_) return receiving(direction).receiver->recv(step, micro_batch);
-  if (direct_[index_of(direction)]) return direct_[index_of(direction)]->recv(step, micro_batch);
-  auto& waiting = handed_over_[index_of(direction)];
-  if (waiting.empty() || waiting.front().micro_batch != micro_batch) {
-    throw std::logic_error("the schedule asks for a tensor before it was made");
-  }
-  auto tensors = std::move(waiting.front().tensors);
-  waiting.pop_front();
-  return tensors;
-}
-
-void Cut::finish_encoding() {
-  for (End& end : ends_) {
-    if (end.sender) end.sender->finish_encoding();
-  }
-  for (const auto& direct : direct_) {
-    if (direct) direct->finish();
-  }
-}
-
-boundary::Traffic Cut::take_traffic(Direction direction) {
-  if (direct_[index_of(direction)]) return direct_[index_of(direction)]->take_traffic();
-  boundary::Traffic traffic;
-  if (sending(direction).sender) traffic += sending(direction).sender->take_traffic();
-  if (receiving(direction).receiver) traffic += receiving(direction).receiver->take_traffic();
-  return traffic;
-}
-
-boundary::Sender* Cut::sender(Direction direction) { return sending(direction).sender.get(); }
-
-void Cut::close() {
-  for (End& end : ends_) {
-    if (!end.link) continue;
-    end.sender->close();
-    end.receiver->close();
-  }
-  for (const auto& direct : direct_) {
-    if (direct) direct->close();
-  }
-}
-
-void Cut::join() {
-  for (End& end : ends_) {
-    if (!end.link) continue;
-    end.sender->join();
-    end.receiver->join();
-  }
 }
 
 }  // namespace epipe::pipeline
