@@ -6,7 +6,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cstdlib>
 #include <list>
 #include <map>
 #include <mutex>
@@ -18,6 +17,7 @@
 #include "epipe/base/secret.h"
 #include "epipe/serve/child.h"
 #include "epipe/serve/log.h"
+#include "epipe/serve/socket_folder.h"
 #include "epipe/transport/grpc/dialer.h"
 #include "epipe/transport/grpc/listener.h"
 #include "epipe/transport/grpc/relay.h"
@@ -67,23 +67,14 @@ void require_room(std::uint64_t session_bytes) {
                   static_cast<double>(least) / 1e9, static_cast<double>(session_bytes) / 1e9));
 }
 
-// The folder for the sessions' sockets, which only this user can enter. Socket paths are short, so it is not in the state folder.
-std::string make_socket_folder() {
-  std::string path = "/tmp/epipe-serve-XXXXXX";
-  if (::mkdtemp(path.data()) == nullptr) throw std::runtime_error("cannot make a folder for sockets in /tmp");
-  return path;
-}
-
 class Server {
  public:
-  explicit Server(const ServeConfig& config)
-      : config_(config), sockets_(make_socket_folder()), listener_(config.listen, [this](Incoming i) { receive(std::move(i)); }) {}
+  explicit Server(const ServeConfig& config) : config_(config), listener_(config.listen, [this](Incoming i) { receive(std::move(i)); }) {}
   ~Server() {
     listener_.shutdown();
     for (auto& measuring : measuring_) measuring.thread.join();
     for (const auto& [name, session] : sessions_) ::kill(session.pid, SIGKILL);
     for (const auto& [name, session] : sessions_) ::waitpid(session.pid, nullptr, 0);
-    (void)remove_tree(sockets_);
   }
   Server(const Server&) = delete;
   Server& operator=(const Server&) = delete;
@@ -157,7 +148,7 @@ class Server {
     const std::string state = config_.state_dir + "/" + name;
     check_ticket(state, ticket);
     SessionConfig session;
-    session.socket = fmt::format("unix:{}/{}", sockets_, name);
+    session.socket = fmt::format("unix:{}/{}", sockets_.path(), name);
     session.state_dir = state;
     session.name = name;
     session.ticket = ticket;
@@ -226,7 +217,7 @@ class Server {
   }
 
   ServeConfig config_;
-  std::string sockets_;
+  SocketFolder sockets_;
   std::atomic<bool> draining_ = false;
   std::mutex mutex_;                         // guards what follows
   std::map<std::string, Running> sessions_;  // by name
