@@ -76,4 +76,20 @@ class Split {
   int starts_ = 0;
 };
 
+inline const Arguments kRun = {"--chunks", "2", "--batch", "32", "--seed", "3", "--momentum", "0.9", "--clip", "1", "--epochs", "50"};
+
+inline std::string joined(const Arguments& arguments) {
+  std::string text;
+  for (const auto& argument : arguments) text += argument + " ";
+  return text;
+}
+
+// The weights of the same run in one process.
+inline std::string expected_weights(const Split& split, const std::string& place, const Arguments& arguments) {
+  const std::string run_dir = split.file("one-" + std::to_string(std::hash<std::string>{}(place + joined(arguments))));
+  const auto one = run_program("train --place " + place + " --run-dir " + run_dir + " " + joined(arguments));
+  EXPECT_EQ(one.code, 0) << one.output;
+  return file_bytes(run_dir + "/model.safetensors");
+}
+
 }  // namespace epipe::testing

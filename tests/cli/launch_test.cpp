@@ -1,0 +1,60 @@
+// epipe launch: ranks of a cluster on one machine.
+#include <gtest/gtest.h>
+
+#include "epipe/base/file.h"
+#include "serve/split.h"
+
+namespace epipe::cli {
+namespace {
+
+using testing::Arguments;
+using testing::ended_with;
+using testing::expected_weights;
+using testing::joined;
+using testing::kRun;
+using testing::run_program;
+using testing::Split;
+using testing::operator+;
+
+TEST(Launch, GivesTheWeightsOfOneProcess) {
+  Split split(0);
+  for (const auto& [ranks, place] : std::vector<std::pair<std::string, std::string>>{{"2", "0,1,0"}, {"3", "0,1,2"}, {"4", "0,1,2,3"}}) {
+    for (const std::string codec : {"none", "sort:6+2"}) {
+      const Arguments arguments = kRun + Arguments{"--codec", codec, "--max-steps", "6"};
+      const std::string run_dir = split.file("ranks-" + ranks + codec.substr(0, 4));
+      const auto several =
+          run_program("launch -n " + ranks + " -- train --place " + place + " --run-dir " + run_dir + " " + joined(arguments));
+      ASSERT_EQ(several.code, 0) << several.output;
+      EXPECT_NE(several.output.find("[0] "), std::string::npos) << "output is prefixed";
+      EXPECT_TRUE(ended_with(run_dir, expected_weights(split, place, arguments))) << place << " " << codec;
+    }
+  }
+}
+
+TEST(Launch, ADifferentConfigurationIsNamedWithBothValues) {
+  Split split(0);
+  const std::string place = " WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=" + std::to_string(transport::free_port());
+  const std::string train = " $EPIPE_PROGRAM train --place 0,1 --max-steps 2 --timeout 10 --run-dir " + split.file("a");
+  const auto outcome = run_program("info > /dev/null; (RANK=1" + place + train + " --batch 32 &) ; RANK=0" + place + train + " --batch 16");
+  EXPECT_EQ(outcome.code, 1);
+  EXPECT_NE(outcome.output.find("client.batch: \"32\" here, \"16\" there"), std::string::npos) << outcome.output;
+}
+
+TEST(Launch, AKilledRankIsStartedAgainFromTheLastCommonCheckpoint) {
+  Split split(0);
+  const Arguments arguments = kRun + Arguments{"--max-steps", "300", "--checkpoint-every", "20", "--codec", "power:2", "--timeout", "20"};
+  const std::string run_dir = split.file("ranks");
+  testing::Process launch(
+      Arguments{"launch", "-n", "2", "--restarts", "3", "--", "train", "--place", "0,1,0", "--run-dir", run_dir} + arguments,
+      split.file("launch.log"));
+  for (int i = 0; i < 1000 && list_folder(run_dir + "/checkpoints/worker-1").empty(); ++i)
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  const auto killed = run_program("info > /dev/null; pgrep -P " + std::to_string(launch.pid()) + " | tail -1 | xargs kill -9");
+  ASSERT_EQ(killed.code, 0) << killed.output;
+  ASSERT_EQ(launch.wait(120), 0) << launch.log();
+  EXPECT_NE(launch.log().find("starting all ranks again from the last common checkpoint (1 of 3)"), std::string::npos) << launch.log();
+  EXPECT_TRUE(ended_with(run_dir, expected_weights(split, "0,1,0", arguments)));
+}
+
+}  // namespace
+}  // namespace epipe::cli
