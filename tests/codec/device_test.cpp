@@ -102,6 +102,21 @@ TEST_P(OnDevice, BadPayloadsFailAsOnTheHost) {
   }
 }
 
+TEST(MeansOnDevice, AreThoseOfTheHostWhateverTheirShift) {
+  EPIPE_NEEDS_CUDA();
+  const auto codec = codec_of("dct:2");
+  for (const auto& x : {torch::randn({2, 6, 20, 20}) + 1, torch::randn({3, 5, 7, 7}) - 1}) {
+    Bytes payload = payload_of(*codec, x);
+    for (const unsigned shift : {0U, 1U, 2U}) {
+      payload[1] = (payload[1] & std::byte{0x9f}) | std::byte(shift << 5U);
+      auto y = torch::empty(x.sizes(), torch::kCUDA);
+      const auto result = codec->decode_into(y, payload);
+      ASSERT_TRUE(result) << result.error().text();
+      ASSERT_TRUE(torch::equal(y.cpu(), decoded(*codec, payload, x.sizes()))) << shift << ' ' << x.sizes();
+    }
+  }
+}
+
 TEST_P(OnDevice, NanAndInfinityAreTheSameError) {
   EPIPE_NEEDS_CUDA();
   for (const float wrong : {NAN, INFINITY, -INFINITY}) {

@@ -4,6 +4,8 @@
 #include <numeric>
 #include <random>
 
+#include "epipe/codec/entropy_payload.h"
+#include "epipe/codec/kernels/transform.h"
 #include "epipe/codec/measure.h"
 #include "epipe/codec/token_tables.h"
 #include "support/codecs.h"
@@ -170,6 +172,84 @@ TEST(Entropy, HandlesMapsWithEdgesOfAnySize) {
   }
 }
 
+// The means of blocks as coefficients: times sqrt(h w).
+torch::Tensor mean_coefficients(const torch::Tensor& maps, std::int64_t edge) {
+  const auto h = std::min(edge, maps.size(2));
+  const auto w = std::min(edge, maps.size(3));
+  return torch::avg_pool2d(maps.to(torch::kFloat64), {h, w}) * std::sqrt(static_cast<double>(h * w));
+}
+
+// Rounding to the nearest errs by 0.29 of the step that it rounds to: 0.14 of the step with half of it, 0.07 with a quarter.
+TEST(BlockMeans, AreKeptAtHalfTheStepAndThoseOfWholeMapsAtAQuarter) {
+  torch::manual_seed(14);
+  const auto maps = smooth_maps(4, 16, 48, 48) + torch::randn({4, 16, 1, 1}) * 9;
+  const auto small_maps = smooth_maps(4, 400, 7, 7) * 3 + 5;
+  for (const auto& [x, most] : {std::pair(maps, 0.2), {small_maps, 0.1}}) {
+    for (const std::string spec : {"dct:1", "dct:0.5", "dct@0.02"}) {
+      const auto codec = codec_of(spec);
+      const Bytes payload = payload_of(*codec, x);
+      const auto edge = static_cast<std::int64_t>(load<std::uint8_t>(payload, 1) & 0x1fU);
+      const auto error = mean_coefficients(decoded(*codec, payload, x.sizes()) - x, edge);
+      EXPECT_LT(error.square().mean().sqrt().item<double>(), most * load<float>(payload, 4)) << spec << ' ' << x.sizes();
+    }
+  }
+}
+
+// Nearly all of the tensor is in the means: an error that took them for twice as large would stop at a quarter of the bound.
+TEST(BlockMeans, CountInAFixedErrorAsWhatTheyAre) {
+  torch::manual_seed(15);
+  const auto x = torch::randn({16, 128, 1, 1}) + 0.001 * torch::randn({16, 128, 8, 8});
+  for (const double error : {0.05, 0.001}) {
+    const double got = relative_error(x, round_trip(fmt::format("dct@{}", error), x));
+    EXPECT_LE(got, error * 1.001);
+    EXPECT_GE(got, error * 0.85);
+  }
+}
+
+// With another shift the same symbols stand for other means, and for nothing else.
+TEST(BlockMeans, AreAsLargeAsTheHeadSays) {
+  torch::manual_seed(16);
+  const auto x = torch::randn({2, 3, 16, 8}) + 1;
+  const auto codec = codec_of("dct:4");
+  Bytes payload = payload_of(*codec, x);
+  ASSERT_EQ(payload[1] & std::byte{0xe0}, std::byte{0x80 | 1 << 5});
+  const auto edge = static_cast<std::int64_t>(load<std::uint8_t>(payload, 1) & 0x1fU);
+  const auto half = decoded(*codec, payload, x.sizes());
+  const auto means = torch::avg_pool2d(half, {edge, 8}).repeat_interleave(edge, 2).repeat_interleave(8, 3);
+  for (const auto& [shift, factor] : {std::pair(0U, 2.0), {1U, 1.0}, {2U, 0.5}}) {
+    payload[1] = static_cast<std::byte>(0x80U | shift << 5U | static_cast<unsigned>(edge));
+    EXPECT_TRUE(torch::allclose(decoded(*codec, payload, x.sizes()), half + (factor - 1) * means, 1e-5, 1e-5)) << shift;
+  }
+}
+
+// The same planes but for the first, which is exactly 2^shift times as large, and back to the same values.
+TEST(BlockMeans, AreScaledExactly) {
+  torch::manual_seed(17);
+  const auto x = torch::randn({3, 5, 20, 13});
+  const std::span<const float> values(x.data_ptr<float>(), static_cast<std::size_t>(x.numel()));
+  const auto symbols_and_back = [&](Form form, const kernels::Kernels& k) {
+    const Planes planes({{3, 5, 20, 13}}, form, 16);
+    Planes::Scratch scratch;
+    const auto y = planes.load(planes.chunk(0), values, k, scratch);
+    std::vector<float> symbols(y.begin(), y.end());
+    std::vector<float> back(values.size());
+    symbols.resize(y.size() + kernels::kBatch);
+    for (std::size_t i = 0; i < planes.units(); ++i) symbols[i] /= form.mean_gain();
+    auto room = symbols;
+    for (std::size_t i = 0; i < planes.units(); ++i) room[i] *= form.mean_gain();
+    planes.store(planes.chunk(0), room, k, scratch, back);
+    return std::pair(symbols, back);
+  };
+  for (const kernels::Kernels* k : {&kernels::scalar(), &kernels::best()}) {
+    for (const std::uint8_t edge : {std::uint8_t{8}, std::uint8_t{16}}) {
+      const auto plain = symbols_and_back({edge, Context::kParents, true, 0}, *k);
+      for (const std::uint8_t shift : {std::uint8_t{1}, std::uint8_t{2}}) {
+        EXPECT_EQ(symbols_and_back({edge, Context::kParents, true, shift}, *k), plain) << k->name << ' ' << static_cast<int>(edge);
+      }
+    }
+  }
+}
+
 TEST(Entropy, ScalesTensorsBeyondTheRangeOfItsArithmetic) {
   torch::manual_seed(9);
   const auto x = torch::randn({4, 4, 16, 16});
@@ -264,6 +344,27 @@ TEST_F(EntropyAttack, KindThatDoesNotExist) {
 }
 TEST_F(EntropyAttack, BlocksThatDoNotExist) {
   payload_[1] = std::byte{0x80 | 9};
+  expect_refused("do not fit this shape");
+}
+TEST_F(EntropyAttack, MeansFinerThanAQuarter) {
+  payload_[1] |= std::byte{3 << 5};
+  expect_refused("do not fit this shape");
+}
+TEST_F(EntropyAttack, BitsThatAreReserved) {
+  for (const unsigned bit : {1U, 2U, 4U}) {
+    const std::byte sound = payload_[1];
+    payload_[1] |= std::byte(bit);
+    expect_refused("do not fit this shape");
+    payload_[1] = sound;
+  }
+}
+TEST_F(EntropyAttack, MeansOfBlocksThatAreNotTransformed) {
+  payload_[1] = std::byte{1 << 5 | 16};
+  expect_refused("do not fit this shape");
+}
+TEST_F(EntropyAttack, MeansOfRows) {
+  payload_[1] = std::byte{1 << 5};
+  payload_[2] = std::byte{1};
   expect_refused("do not fit this shape");
 }
 TEST_F(EntropyAttack, ContextThatDoesNotFit) {

@@ -20,6 +20,9 @@ constexpr unsigned kMaxChunkLog2 = 20;
 constexpr int kMaxExponent = 300;
 constexpr float kMaxStep = 0x1p70F;
 constexpr std::size_t kAlign = 4;
+constexpr unsigned kEdge = 0x1f;  // of the byte about blocks
+constexpr unsigned kMeanShift = 5;
+constexpr unsigned kTransformed = 0x80;
 
 void append_varint(Bytes& out, std::uint64_t value) {
   for (; value >= 0x80; value >>= 7) append(out, static_cast<std::uint8_t>(value | 0x80));
@@ -39,12 +42,17 @@ std::optional<std::uint64_t> take_varint(ByteReader& in) {
 
 Error bad(std::string message) { return {ErrorCode::kBadPayload, std::move(message)}; }
 
+std::uint8_t blocks_of(const Form& form) {
+  return static_cast<std::uint8_t>(form.edge | static_cast<unsigned>(form.mean_shift) << kMeanShift | (form.transform ? kTransformed : 0U));
+}
+
 Result<CodedHead> read_head(const wire::TensorSpec& tensor, ByteReader& in) {
   const auto bytes = in.take_bytes(9);
   if (!bytes) return bad("the head of a coded tensor has 10 bytes, the payload ends before");
   CodedHead head;
   const auto blocks = load<std::uint8_t>(*bytes, 0);
-  head.form = {static_cast<std::uint8_t>(blocks & 0x7fU), static_cast<Context>(load<std::uint8_t>(*bytes, 1)), (blocks & 0x80U) != 0};
+  head.form = {static_cast<std::uint8_t>(blocks & kEdge), static_cast<Context>(load<std::uint8_t>(*bytes, 1)), (blocks & kTransformed) != 0,
+               static_cast<std::uint8_t>(blocks >> kMeanShift & 3U)};
   const auto sizes = load<std::uint8_t>(*bytes, 2);
   head.chunk_log2 = sizes & 31U;
   head.lanes = 1U << (sizes >> 5U);
@@ -99,7 +107,7 @@ std::string form_name(ByteView payload) {
   const auto kind = load<PayloadKind>(payload, 0);
   if (kind != PayloadKind::kCoded || payload.size() < 3) return kind == PayloadKind::kZeros ? "zeros" : "plain";
   const unsigned blocks = load<std::uint8_t>(payload, 1);
-  if (blocks != 0) return fmt::format("{} {}", blocks >= 0x80 ? "dct" : "blocks", blocks & 0x7fU);
+  if (blocks != 0) return fmt::format("{} {}", (blocks & kTransformed) != 0 ? "dct" : "blocks", blocks & kEdge);
   const auto context = load<Context>(payload, 2);
   return context == Context::kRunning ? "rows running" : context == Context::kNeighbours ? "rows neighbours" : "rows";
 }
@@ -116,7 +124,7 @@ PayloadBounds entropy_bounds(const wire::TensorSpec& tensor) {
 void write_front(const CodedHead& head, const TokenTables& tables, std::size_t levels, std::span<const ChunkSizes> chunks, Bytes& out) {
   const std::size_t start = out.size();
   append(out, PayloadKind::kCoded);
-  append(out, static_cast<std::uint8_t>(head.form.edge | (head.form.transform ? 0x80U : 0U)));
+  append(out, blocks_of(head.form));
   append(out, head.form.context);
   append(out, static_cast<std::uint8_t>(head.chunk_log2 | static_cast<unsigned>(std::bit_width(head.lanes) - 1) << 5U));
   append(out, head.step);

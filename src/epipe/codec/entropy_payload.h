@@ -13,7 +13,8 @@
 // The payload of the entropy codecs. docs/wire_format.md is normative.
 //
 //   u8 kind: 0 values as they are (f32 each) | 1 all zeros | 2 coded:
-//   u8 edge + 128 if transformed | u8 context | u8 log2 of the chunk + 32 log2 of the lanes | f32 step | i16 exponent | tables
+//   u8 edge + 32 shift of the means + 128 if transformed | u8 context | u8 log2 of the chunk + 32 log2 of the lanes | f32 step
+//   i16 exponent | tables
 //   per chunk: varint words, varint raw bytes | zeros up to a multiple of 4
 //   per chunk: states and words | per chunk: raw bits
 namespace epipe::codec {

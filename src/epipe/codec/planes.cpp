@@ -15,6 +15,7 @@ using kernels::kBatch;
 constexpr std::size_t kMinRow = 32;         // symbols that may be decoded at once
 constexpr std::size_t kMaxRow = 1U << 14U;  // rows longer than this have no neighbours in a chunk
 constexpr std::size_t kBandEdge = 8;        // frequencies of larger blocks share bands
+constexpr std::uint8_t kMaxMeanShift = 2;
 
 // Edges of equal blocks, as large as allowed: 28 is 4 x 7 with blocks of up to 8.
 std::size_t block_edge(std::size_t length, std::size_t largest) {
@@ -25,6 +26,12 @@ std::size_t block_edge(std::size_t length, std::size_t largest) {
 // The first four frequencies have bands of their own, the other twelve share four.
 std::size_t frequency_band(std::size_t frequency, std::size_t edge) {
   return edge <= kBandEdge || frequency < 4 ? frequency : 4 + (frequency - 4) / 3;
+}
+
+// By a power of 2.
+void scale(std::span<float> values, float factor) {
+  if (factor == 1) return;
+  for (float& v : values) v *= factor;
 }
 
 std::size_t row_of(const wire::TensorSpec& tensor) {
@@ -39,7 +46,7 @@ std::size_t row_of(const wire::TensorSpec& tensor) {
 }  // namespace
 
 bool Planes::fits(const wire::TensorSpec& tensor, Form form) {
-  if (tensor.values() == 0) return false;
+  if (tensor.values() == 0 || form.mean_shift > (form.transform ? kMaxMeanShift : 0)) return false;
   if (form.edge == 0) {
     if (form.context == Context::kParents || form.transform) return false;
     return form.context == Context::kNone || row_of(tensor) <= kMaxRow;
@@ -112,11 +119,11 @@ std::span<const float> Planes::load(const Chunk& chunk, std::span<const float> x
     const auto& from = form_.transform ? last : batch;
     for (std::size_t k = 0; k < unit_symbols(); ++k) std::copy_n(from.data() + k * kBatch, count, room.data() + k * chunk.units + b);
   }
+  scale(std::span(room).first(chunk.units), gain(0));
   return {room.data(), chunk.symbols};
 }
 
-void Planes::store(const Chunk& chunk, std::span<const float> y, const kernels::Kernels& kernels, Scratch& scratch,
-                   std::span<float> x) const {
+void Planes::store(const Chunk& chunk, std::span<float> y, const kernels::Kernels& kernels, Scratch& scratch, std::span<float> x) const {
   if (form_.edge == 0) {
     std::copy_n(y.begin(), chunk.units, x.begin() + static_cast<std::ptrdiff_t>(chunk.first));
     return;
@@ -124,6 +131,7 @@ void Planes::store(const Chunk& chunk, std::span<const float> y, const kernels::
   const kernels::BlockTransform transform{height_, width_, kernels::inverse_dct(height_), kernels::inverse_dct(width_)};
   auto& batch = scratch.batch;
   batch.resize(unit_symbols() * kBatch);
+  scale(y.first(chunk.units), 1 / gain(0));
   for (std::size_t b = 0; b < chunk.units; b += kBatch) {
     // The lanes beyond the last block read what follows in `y` and are not kept.
     if (form_.transform) {

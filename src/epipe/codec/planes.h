@@ -29,8 +29,10 @@ enum class Context : std::uint8_t {
 struct Form {
   std::uint8_t edge = 0;  // the largest edge of a block: 0 (no blocks), 8 or 16
   Context context = Context::kNone;
-  bool transform = false;  // of the blocks
+  bool transform = false;       // of the blocks
+  std::uint8_t mean_shift = 0;  // of transformed blocks: their means, plane 0, have 1/2^mean_shift of the step; at most 2
 
+  float mean_gain() const { return static_cast<float>(1U << mean_shift); }
   bool operator==(const Form&) const = default;
 };
 
@@ -76,10 +78,13 @@ class Planes {
   std::size_t levels() const;
   std::size_t slots() const { return bands_ * levels(); }
 
+  // How much larger than a coefficient its symbol is.
+  float gain(std::size_t plane) const { return plane == 0 ? form_.mean_gain() : 1.0F; }
+
   // The chunk's symbols as floats, plane after plane: transformed, or just where they lie in `x`.
   std::span<const float> load(const Chunk& chunk, std::span<const float> x, const kernels::Kernels& kernels, Scratch& scratch) const;
-  // And back. `y` holds the chunk's symbols and, for blocks, kernels::kBatch floats more.
-  void store(const Chunk& chunk, std::span<const float> y, const kernels::Kernels& kernels, Scratch& scratch, std::span<float> x) const;
+  // And back. `y` holds the chunk's symbols and, for blocks, kernels::kBatch floats more; it is not kept.
+  void store(const Chunk& chunk, std::span<float> y, const kernels::Kernels& kernels, Scratch& scratch, std::span<float> x) const;
 
   std::size_t height() const { return height_; }
   std::size_t width() const { return width_; }

@@ -27,6 +27,16 @@ double payload_bits(const Planes& planes, const CodedHead& head, const TokenTabl
   return coded_bits(counts, tables) + 8 * (12 + static_cast<double>(side.size())) + per_chunk * static_cast<double>(planes.chunks());
 }
 
+// Means are what pooling, biases and normalization see of a map: half the step for those of blocks, a quarter where the block is the
+// map. docs/codecs.md says at what price, and why not those of text.
+std::uint8_t mean_shift(const TensorSpec& tensor) {
+  if (tensor.dims.size() != 4) return 0;
+  return std::max(tensor.dims[2], tensor.dims[3]) <= 8 ? 2 : 1;
+}
+
+// In the state: 0 without a transform, else 1 and the shift of its means.
+double transform_number(const Form& form) { return form.transform ? 1.0 + form.mean_shift : 0.0; }
+
 // Whether any token stands for a value that is not zero.
 bool any_level(std::span<const TokenCounts> counts) {
   return std::any_of(counts.begin(), counts.end(), [](const TokenCounts& slot) {
@@ -59,8 +69,9 @@ std::vector<Form> RateControl::forms(const TensorSpec& tensor) const {
     if (Planes::fits(tensor, form)) all.push_back(form);
   };
   if (kind_ != EntropyKind::kEc && tensor.dims.size() >= 3) {
-    add({8, Context::kParents, true});
-    if (std::max(tensor.dims.back(), tensor.dims[tensor.dims.size() - 2]) > 8) add({16, Context::kParents, true});
+    const std::uint8_t shift = mean_shift(tensor);
+    add({8, Context::kParents, true, shift});
+    if (std::max(tensor.dims.back(), tensor.dims[tensor.dims.size() - 2]) > 8) add({16, Context::kParents, true, shift});
   }
   if (kind_ != EntropyKind::kDct || all.empty()) {
     add({0, Context::kRunning});
@@ -86,7 +97,7 @@ double RateControl::goal(const TensorSpec& tensor, const Scale& scale) const {
 }
 
 StepRange RateControl::range_for(const Form& form, const Scale& scale, float guess) const {
-  const float gain = form.transform ? form.edge : 1;  // how much larger than a value a coefficient can be
+  const float gain = (form.transform ? form.edge : 1) * form.mean_gain();  // how much larger than a value a symbol can be
   const float finest = scale.largest * gain / kernels::kMaxLevel;
   const float floor = target_.is_error ? finest : std::max(finest, static_cast<float>(kStepFloor * scale.rms));
   const float ceiling = 2 * gain * scale.largest;
@@ -168,7 +179,7 @@ State RateControl::state() const {
   if (!memory_) return {};
   const std::vector<double> numbers = {static_cast<double>(memory_->form.edge),
                                        static_cast<double>(memory_->form.context),
-                                       memory_->form.transform ? 1.0 : 0.0,
+                                       transform_number(memory_->form),
                                        memory_->step,
                                        memory_->rounding.threshold,
                                        memory_->rounding.offset,
@@ -183,7 +194,8 @@ void RateControl::set_state(const State& state) {
   if (found == state.end() || found->second.numel() != kStateNumbers) return;
   const auto numbers = found->second.to(torch::kFloat64).contiguous();
   const double* const n = numbers.data_ptr<double>();
-  const Form form{static_cast<std::uint8_t>(n[0]), static_cast<Context>(static_cast<std::uint8_t>(n[1])), n[2] != 0};
+  const Form form{static_cast<std::uint8_t>(n[0]), static_cast<Context>(static_cast<std::uint8_t>(n[1])), n[2] != 0,
+                  static_cast<std::uint8_t>(std::clamp(n[2] - 1, 0.0, 3.0))};
   const Rounding rounding{static_cast<float>(n[4]), static_cast<float>(n[5])};
   memory_ = Memory{form, static_cast<float>(n[3]), rounding, n[6], static_cast<std::uint64_t>(n[7])};
 }

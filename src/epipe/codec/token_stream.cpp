@@ -126,12 +126,13 @@ void add_shifts(const Planes& planes, const Chunk& chunk, std::span<const float>
 double squared_error(const Planes& planes, const Chunk& chunk, std::span<const float> y, const DeadZone& zone, const std::uint8_t* levels,
                      const TokenTables& tables, float step) {
   double sum = 0;
-  for_planes(planes, chunk, [&](std::size_t, const Plane& plane) {
+  for_planes(planes, chunk, [&](std::size_t p, const Plane& plane) {
+    const double weight = 1.0 / (planes.gain(p) * planes.gain(p));
     for (std::size_t i = plane.begin; i < plane.begin + plane.length; ++i) {
       const std::int32_t level = kernels::level_of(y[i], zone);
       const auto& shifts = tables.shifts[tables.table_of[plane.slot + levels[i]]];
       const double difference = level == 0 ? y[i] : y[i] - level_value(level, y[i] < 0, shifts, step);
-      sum += difference * difference;
+      sum += weight * difference * difference;
     }
   });
   return sum;

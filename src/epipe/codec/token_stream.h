@@ -42,7 +42,7 @@ void tokenize(const Planes& planes, const Chunk& chunk, std::span<const float> y
 void add_shifts(const Planes& planes, const Chunk& chunk, std::span<const float> y, const kernels::DeadZone& zone,
                 const std::uint8_t* levels, std::vector<Shift>& shifts);
 
-// The sum of (y - y')^2 over the chunk.
+// The sum of (x - x')^2 over the chunk, taken from its values or coefficients.
 double squared_error(const Planes& planes, const Chunk& chunk, std::span<const float> y, const kernels::DeadZone& zone,
                      const std::uint8_t* levels, const TokenTables& tables, float step);
 

@@ -19,6 +19,7 @@ struct Layout {
   Context context;
   bool blocks;
   bool transform;
+  float mean_gain;                      // of plane 0: how much larger than a coefficient its symbol is, a power of 2; else 1
   std::uint32_t height, width;          // of a block
   std::uint32_t map_height, map_width;  // of the tensor
   std::uint32_t grid_height, grid_width;

@@ -255,6 +255,7 @@ __global__ void __launch_bounds__(kThreads)
                   const std::uint16_t* __restrict__ slot_of_plane, DeadZone zone, ValueTables tables, double* errors) {
   __shared__ double room[kWarp + 1];
   const DeviceChunk chunk(layout, blockIdx.x);
+  const double mean_weight = 1.0 / (layout.mean_gain * layout.mean_gain);
   double sum = 0;
   for (std::uint64_t i = threadIdx.x; i < chunk.symbols(layout); i += blockDim.x) {
     const float v = y[chunk.begin + i];
@@ -262,7 +263,7 @@ __global__ void __launch_bounds__(kThreads)
     const unsigned slot = (layout.blocks ? slot_of_plane[i / chunk.units] : 0U) + levels[chunk.begin + i];
     const std::int8_t* const shifts = tables.shifts + 2 * tables.table_of[slot];
     const double difference = level == 0 ? v : __fsub_rn(v, device_level_value(level, v < 0, shifts, tables.step));
-    sum += difference * difference;
+    sum += (layout.blocks && i < chunk.units ? mean_weight : 1.0) * difference * difference;
   }
   double total;
   block_sum_before(sum, room, &total);

@@ -37,7 +37,7 @@ struct ValueTables {
   float step;
 };
 
-// errors[c] = the sum of (y - y')^2 over chunk c, in an order of its own.
+// errors[c] = the sum of squared errors over chunk c, those of coefficients where there is a transform, in an order of its own.
 void sum_errors(const float* y, const std::uint8_t* levels, const Layout& layout, const std::uint16_t* slot_of_plane, const DeadZone& zone,
                 const ValueTables& tables, double* errors, Stream stream);
 

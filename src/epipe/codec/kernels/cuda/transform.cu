@@ -86,6 +86,7 @@ __global__ void __launch_bounds__(kUnits* kWarps)
       if (r < height) in[r] = own[r * width + v];
     }
     if (layout.transform) multiply(matrices.rows, height, in, out);
+    if (layout.transform && v == 0) out[0] = __fmul_rn(out[0], layout.mean_gain);
 #pragma unroll
     for (unsigned u = 0; u < kLength; ++u) {
       if (u < height) planes[(u * width + v) * units] = layout.transform ? out[u] : in[u];
@@ -115,6 +116,7 @@ __global__ void __launch_bounds__(kUnits* kWarps)
     for (unsigned c = 0; c < kLength; ++c) {
       if (c < width) in[c] = planes[(r * width + c) * units];
     }
+    if (r == 0) in[0] = __fmul_rn(in[0], 1.0F / layout.mean_gain);
     if (layout.transform) multiply(matrices.columns, width, in, out);
 #pragma unroll
     for (unsigned c = 0; c < kLength; ++c) {
