@@ -37,13 +37,13 @@ check: build     ## format, layers, warnings as errors, clang-tidy, sanitizers, 
 	@$(MAKE) --no-print-directory test faults asan tsan
 
 # Instrumented builds of the same tests, leaks included. With one OpenMP thread only epipe's own threads run, and those are
-# instrumented; libgomp, LibTorch and OpenBLAS are not. gRPC's threads are not either: under ThreadSanitizer what has a frame of gRPC in
-# its stack is suppressed (transport/grpc/endpoint.cpp), nothing else. A finding exits with 99 (ThreadSanitizer: 66), because
-# tests of the program expect its own 1 and 2.
+# instrumented; libgomp, LibTorch and OpenBLAS are not. Neither are gRPC and gloo: what has a frame of theirs in its stack is suppressed
+# (tools/tsan.supp), nothing else. A finding exits with 99 (ThreadSanitizer: 66), because tests of the program expect its own 1 and 2.
 asan tsan: setup ## the tests under AddressSanitizer and UBSan, or ThreadSanitizer
 	@cmake --preset $@ > /dev/null
 	@cmake --build --preset $@ -j $(JOBS)
 	@ASAN_OPTIONS=exitcode=99 UBSAN_OPTIONS=exitcode=99:print_stacktrace=1 OMP_NUM_THREADS=1 \
+	  TSAN_OPTIONS=ignore_noninstrumented_modules=1:suppressions=$(CURDIR)/tools/tsan.supp \
 	  ctest --test-dir build/$@ --output-on-failure -j $(JOBS) -LE timing
 
 fuzz: setup      ## libFuzzer on every target for FUZZ_SECONDS (60) each

@@ -177,11 +177,3 @@ void prepare_grpc() {
 }
 
 }  // namespace epipe::transport
-
-#if defined(__SANITIZE_THREAD__)
-// gRPC's libraries are not instrumented, so how they hand work from thread to thread is not seen, and its headers seem to race.
-extern "C" const char* __tsan_default_suppressions() {
-  return "race:libgrpc.so\nrace:libgrpc++.so\n";
-}  // NOLINT: a name of the sanitizer's
-extern "C" const char* __tsan_default_options() { return "ignore_noninstrumented_modules=1"; }  // NOLINT
-#endif
