@@ -77,9 +77,11 @@ TEST_F(Environment, NamesWhatIsMissingOrWrong) {
 }
 
 TEST_F(Environment, FindsAFreePort) {
-  const int port = free_port();
-  EXPECT_GT(port, 0);
-  EXPECT_LE(port, 65535);
+  for (int i = 0; i < 20; ++i) {
+    const int port = free_port();
+    EXPECT_GE(port, 10000);
+    EXPECT_LT(port, 30000) << "systems take ports from there for outgoing connections";
+  }
 }
 
 }  // namespace

@@ -11,6 +11,7 @@
 #include <charconv>
 #include <cstdlib>
 #include <optional>
+#include <random>
 #include <stdexcept>
 #include <utility>
 
@@ -53,6 +54,19 @@ int number(const Variable& variable, int least, int most) {
   return value;
 }
 
+// The port that a socket gets when it asks for this one (0: for any); nothing where it is taken.
+std::optional<int> bound_port(int port) {
+  const int fd = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_port = htons(static_cast<std::uint16_t>(port));
+  socklen_t size = sizeof(address);
+  auto* const generic = reinterpret_cast<sockaddr*>(&address);
+  const bool found = fd >= 0 && ::bind(fd, generic, size) == 0 && ::getsockname(fd, generic, &size) == 0;
+  if (fd >= 0) ::close(fd);
+  return found ? std::optional<int>(ntohs(address.sin_port)) : std::nullopt;
+}
+
 }  // namespace
 
 bool launched_as_rank() { return find(kRankNames).has_value(); }
@@ -71,15 +85,18 @@ GroupConfig group_from_environment() {
 }
 
 int free_port() {
-  const int fd = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  socklen_t size = sizeof(address);
-  auto* const generic = reinterpret_cast<sockaddr*>(&address);
-  const bool found = fd >= 0 && ::bind(fd, generic, size) == 0 && ::getsockname(fd, generic, &size) == 0;
-  if (fd >= 0) ::close(fd);
-  if (!found) throw std::runtime_error("no free TCP port");
-  return ntohs(address.sin_port);
+  // Below the ports that systems give to outgoing connections: one of those may come between the answer and its use.
+  constexpr int kFirst = 10000;
+  constexpr int kCount = 20000;
+  constexpr int kTries = 100;
+  std::random_device random;
+  std::uniform_int_distribution<int> any(kFirst, kFirst + kCount - 1);
+  for (int i = 0; i < kTries; ++i) {
+    if (const auto port = bound_port(any(random))) return *port;
+  }
+  const auto port = bound_port(0);
+  if (!port) throw std::runtime_error("no free TCP port");
+  return *port;
 }
 
 }  // namespace epipe::transport
