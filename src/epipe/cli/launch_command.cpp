@@ -57,7 +57,7 @@ void print_lines(Rank& rank, int index, std::string_view text) {
 
 class Launch {
  public:
-  explicit Launch(const Flags& flags) : flags_(flags) {}
+  explicit Launch(Flags flags) : flags_(std::move(flags)) {}
 
   // The exit code of the first rank that failed, or 0. Wrong usage goes before other reasons: the ranks that notice the departure of the
   // one that was used wrongly may be gone before it is.

@@ -116,7 +116,7 @@ Result<torch::Tensor> decode_payload(const wire::FrameView& frame, const CodecOp
 
 std::string chosen_form(ByteView bytes) {
   const auto header_bytes = bytes.size() < wire::kFixedBytes ? bytes.size() : load<std::uint32_t>(bytes, 16);
-  const std::size_t spec_at = bytes.size() < wire::kFixedBytes ? 0 : wire::kFixedBytes + 8 * load<std::uint8_t>(bytes, 40);
+  const std::size_t spec_at = bytes.size() < wire::kFixedBytes ? 0 : wire::kFixedBytes + 8 * std::size_t{load<std::uint8_t>(bytes, 40)};
   if (header_bytes >= bytes.size() || spec_at + 4 > header_bytes) return {};
   const std::string_view spec(reinterpret_cast<const char*>(bytes.data()) + spec_at, 4);
   const bool entropy = spec.starts_with("ec") || spec.starts_with("dct") || spec.starts_with("auto");

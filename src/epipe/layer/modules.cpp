@@ -22,7 +22,8 @@ torch::Tensor Conv2d::forward(const torch::Tensor& x) const {
 
 // Every output value is a sum over one filter.
 double Conv2d::flops(const torch::Tensor& out) const {
-  return 2.0 * static_cast<double>(out.numel()) * static_cast<double>(weight.numel() / weight.size(0));
+  const std::int64_t filter = weight.numel() / weight.size(0);
+  return 2.0 * static_cast<double>(out.numel()) * static_cast<double>(filter);
 }
 
 LayerNorm::LayerNorm(std::int64_t features, double eps)

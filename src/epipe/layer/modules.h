@@ -66,7 +66,7 @@ class LayerNorm : public torch::nn::Module {
 };
 
 // In place, as torchvision does it: for a tensor that was just made, of which nobody else needs the values.
-inline torch::Tensor relu(torch::Tensor fresh) { return fresh.relu_(); }
+inline torch::Tensor relu(const torch::Tensor& fresh) { return fresh.relu_(); }
 inline torch::Tensor relu6(torch::Tensor fresh) { return torch::hardtanh_(fresh, 0, 6); }
 
 }  // namespace epipe::layer

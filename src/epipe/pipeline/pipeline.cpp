@@ -38,7 +38,7 @@ double sum_of(const std::vector<torch::Tensor>& by_micro_batch) {
 
 class Pipeline::Impl {
  public:
-  Impl(std::vector<std::shared_ptr<Layer>> layers, PipelineConfig config, Loss loss);
+  Impl(const std::vector<std::shared_ptr<Layer>>& layers, PipelineConfig config, Loss loss);
   // A thread of one cut that fails closes all cuts, so all threads end before the first cut goes.
   ~Impl() {
     close();
@@ -93,7 +93,7 @@ class Pipeline::Impl {
   std::vector<std::unique_ptr<WorkerThread>> threads_;  // by worker, null elsewhere; last: they use all of the above
 };
 
-Pipeline::Impl::Impl(std::vector<std::shared_ptr<Layer>> layers, PipelineConfig config, Loss loss)
+Pipeline::Impl::Impl(const std::vector<std::shared_ptr<Layer>>& layers, PipelineConfig config, Loss loss)
     : config_(checked(std::move(config), layers.size())), loss_(std::move(loss)), failure_([this] { close(); }) {
   make_stages(layers);
   for (int j = 0; j < static_cast<int>(config_.cuts.size()); ++j) add_cut(make_cut(j));
@@ -259,8 +259,8 @@ void Pipeline::Impl::on_workers(const WorkerJob& work) {
   }
 }
 
-Pipeline::Pipeline(std::vector<std::shared_ptr<Layer>> layers, PipelineConfig config, Loss loss)
-    : impl_(std::make_unique<Impl>(std::move(layers), std::move(config), std::move(loss))) {}
+Pipeline::Pipeline(const std::vector<std::shared_ptr<Layer>>& layers, PipelineConfig config, Loss loss)
+    : impl_(std::make_unique<Impl>(layers, std::move(config), std::move(loss))) {}
 Pipeline::~Pipeline() = default;
 
 StepResult Pipeline::train_step(const Batch& batch, StepId id, const WorkerJob& then) { return impl_->run(batch, id, true, then); }

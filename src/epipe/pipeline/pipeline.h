@@ -125,7 +125,7 @@ struct StepResult {
 // would, bit for bit. Not for several threads at once; a pipeline that threw is over.
 class Pipeline {
  public:
-  Pipeline(std::vector<std::shared_ptr<Layer>> layers, PipelineConfig config, Loss loss);
+  Pipeline(const std::vector<std::shared_ptr<Layer>>& layers, PipelineConfig config, Loss loss);
   ~Pipeline();
   Pipeline(const Pipeline&) = delete;
   Pipeline& operator=(const Pipeline&) = delete;

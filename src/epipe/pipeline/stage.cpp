@@ -29,7 +29,7 @@ void Stage::reset() {
 
 // An input on this device, in the size that the layers expect. Bilinear, pixel centres as in image libraries.
 torch::Tensor Stage::taken(const torch::Tensor& input) const {
-  const torch::Tensor here = input.to(device_);
+  torch::Tensor here = input.to(device_);
   const std::int64_t edge = options_.input_edge;
   if (edge == 0 || here.dim() != 4 || (here.size(2) == edge && here.size(3) == edge)) return here;
   const torch::NoGradGuard no_grad;

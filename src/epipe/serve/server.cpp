@@ -1,11 +1,11 @@
 #include "epipe/serve/server.h"
 
 #include <fmt/format.h>
-#include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <csignal>
 #include <list>
 #include <map>
 #include <mutex>
@@ -157,7 +157,7 @@ class Server {
     session.peers = config_.peers;
     session.dial = config_.dial;
     (void)remove_tree(socket_path(session.socket));  // of an earlier process of the session
-    const Running running{start_session(session), ticket, session.socket};
+    Running running{start_session(session), ticket, session.socket};
     sessions_[name] = running;
     log("session {:.8} for {} in process {}", name, client, running.pid);
     return running;

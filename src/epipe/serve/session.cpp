@@ -41,8 +41,8 @@ bool parse(const std::map<std::string, std::string>& about, const std::string& k
 
 class Session {
  public:
-  Session(const SessionConfig& config, const std::atomic<bool>& drain)
-      : config_(config),
+  Session(SessionConfig config, const std::atomic<bool>& drain)
+      : config_(std::move(config)),
         drain_(drain),
         follower_(follower_config()),
         listener_(listen_config(), [this](Incoming i) { receive(std::move(i)); }) {}

@@ -1,6 +1,7 @@
 #include "epipe/serve/socket_folder.h"
 
 #include <fcntl.h>
+#include <fmt/format.h>
 #include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -45,7 +46,7 @@ int hold_lock(const std::string& folder) {
 
 }  // namespace
 
-SocketFolder::SocketFolder(const std::string& base) : path_(base + "/" + std::string(kPrefix) + "XXXXXX") {
+SocketFolder::SocketFolder(const std::string& base) : path_(fmt::format("{}/{}XXXXXX", base, kPrefix)) {
   for (const std::string& name : list_folder(base)) {
     if (name.starts_with(kPrefix)) remove_if_abandoned(base + "/" + name);
   }

@@ -5,8 +5,8 @@ namespace {
 
 pipeline::LossResult cross_entropy(const layer::Tensors& outputs, const torch::Tensor& targets) {
   const auto& logits = outputs[0];
-  return {torch::nll_loss(torch::log_softmax(logits, -1), targets, {}, at::Reduction::Sum),
-          logits.detach().argmax(-1).eq(targets).sum(), logits.detach()};
+  return {torch::nll_loss(torch::log_softmax(logits, -1), targets, {}, at::Reduction::Sum), logits.detach().argmax(-1).eq(targets).sum(),
+          logits.detach()};
 }
 
 pipeline::LossResult squared_error(const layer::Tensors& outputs, const torch::Tensor& targets) {
