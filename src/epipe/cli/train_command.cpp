@@ -137,6 +137,7 @@ std::string own_device(const std::string& device, int local_rank) {
 
 // One rank of a cluster: the first leads, the others follow.
 void run_rank(TrainConfig config) {
+  std::signal(SIGPIPE, SIG_IGN);  // a rank that was killed shows as an error of its socket, with words
   auto place = transport::group_from_environment();
   place.backend = config.backend;
   for (std::string& device : config.devices) device = own_device(device, place.local_rank);
