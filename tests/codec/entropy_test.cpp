@@ -339,7 +339,7 @@ class EntropyAttack : public ::testing::Test {
 };
 
 TEST_F(EntropyAttack, KindThatDoesNotExist) {
-  payload_[0] = std::byte{3};
+  payload_[0] = std::byte{4};
   expect_refused("kind");
 }
 TEST_F(EntropyAttack, BlocksThatDoNotExist) {

@@ -111,49 +111,6 @@ TEST(DeferredBatchNorm, CountsAMicroBatchOnceUnderRecomputeAndNotWhenDiscarded) 
   EXPECT_TRUE(torch::equal(once.running_mean, before));
 }
 
-TEST(Dropout, DependsOnSeedEpochStepSampleAndNameOnly) {
-  ForwardContext at;
-  at.seed = 1;
-  at.epoch = 2;
-  at.step = 3;
-  at.samples = {10, 11, 12, 13};
-  const auto mask = dropout_mask({4, 50}, 0.5, at, "layer");
-  EXPECT_TRUE(torch::equal(dropout_mask({4, 50}, 0.5, at, "layer"), mask));
-
-  ForwardContext part = at;  // another chunking of the same samples
-  part.samples = {12, 13};
-  EXPECT_TRUE(torch::equal(dropout_mask({2, 50}, 0.5, part, "layer"), mask.narrow(0, 2, 2)));
-
-  EXPECT_FALSE(torch::equal(dropout_mask({4, 50}, 0.5, at, "other"), mask));
-  for (const auto change : {+[](ForwardContext& c) { ++c.seed; }, +[](ForwardContext& c) { ++c.epoch; },
-                            +[](ForwardContext& c) { ++c.step; }, +[](ForwardContext& c) { c.samples[0] = 99; }}) {
-    ForwardContext other = at;
-    change(other);
-    EXPECT_FALSE(torch::equal(dropout_mask({4, 50}, 0.5, other, "layer"), mask));
-  }
-}
-
-TEST(Dropout, MasksMadeByTensorOperatorsAreTheSame) {
-  ForwardContext at;
-  at.seed = 5;
-  at.epoch = 2;
-  at.step = 123456789;
-  at.samples = {0, 7, 1L << 40, -3};
-  for (const double p : {0.1, 0.5, 0.9}) {
-    EXPECT_TRUE(torch::equal(dropout_mask_on(torch::kCPU, {4, 3, 1000}, p, at, "layer"), dropout_mask({4, 3, 1000}, p, at, "layer"))) << p;
-  }
-}
-
-TEST(Dropout, KeepsTheShareAndTheMean) {
-  ForwardContext at;
-  for (std::int64_t i = 0; i < 100; ++i) at.samples.push_back(i);
-  for (const double p : {0.1, 0.5, 0.9}) {
-    const auto mask = dropout_mask({100, 2000}, p, at, "layer");
-    EXPECT_NEAR(mask.eq(0).to(torch::kFloat64).mean().item<double>(), p, 0.005);
-    EXPECT_NEAR(mask.to(torch::kFloat64).mean().item<double>(), 1, 0.03);
-  }
-}
-
 TEST(Initialization, DependsOnTheSeedAndTheNameOnly) {
   const auto a = model::make_model("cnn", kImages, 1);
   const auto b = model::make_model("cnn", kImages, 1);

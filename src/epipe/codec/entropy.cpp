@@ -1,7 +1,7 @@
 // ec, dct, auto: a uniform step with a dead zone, tokens in contexts, rANS. They differ in the forms an encoder may choose from; the
 // payload says which one it took, so one decoder serves all.
 //
-//   tensor > planes > tokens, levels, counts > tables > words          form and step: rate_control.h
+//   tensor > (channels mixed) > planes > tokens, levels, counts > tables > words          form and step: rate_control.h
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -12,6 +12,8 @@
 #include "epipe/codec/factories.h"
 #include "epipe/codec/kernels/key.h"
 #include "epipe/codec/kernels/order.h"
+#include "epipe/codec/mix.h"
+#include "epipe/codec/mix_control.h"
 #include "epipe/codec/rate_control.h"
 #include "epipe/codec/span.h"
 #include "epipe/codec/token_stream.h"
@@ -119,7 +121,7 @@ class HostPasses final : public Passes {
 class Entropy final : public Codec {
  public:
   Entropy(EntropyKind kind, EntropyTarget target, const CodecOptions& options)
-      : kind_(kind), target_(target), options_(options), control_(kind, target, options) {}
+      : kind_(kind), target_(target), options_(options), control_(kind, target, options), mixing_(kind) {}
 
   std::string spec() const override { return control_.spec(); }
 
@@ -136,11 +138,17 @@ class Entropy final : public Codec {
       append(out, PayloadKind::kZeros);
       return {};
     }
-    const int exponent = RateControl::scaling_exponent(largest);
-    if (exponent != 0) dense = scaled(dense, -exponent);
     const std::size_t start = out.size();
-    HostPasses passes(values_of(dense), options_, buffers_);
-    passes.write(control_.decide(tensor, std::ldexp(largest, -exponent), exponent, passes, at.frozen), out);
+    const int exponent = RateControl::scaling_exponent(largest);
+    if (exponent != 0) {
+      write(scaled(dense, -exponent), std::ldexp(largest, -exponent), exponent, {}, at, out);
+    } else if (const auto plan = choose_plan(dense, largest, at.frozen)) {
+      write_basis(plan->basis, out);
+      const auto mixed = mixed_by(*plan, dense);
+      write(mixed, largest_of(mixed), 0, plan->aside, at, out);
+    } else {
+      write(dense, largest, 0, {}, at, out);
+    }
     if (out.size() - start > payload_bounds(tensor).max) {
       out.resize(start);
       append(out, PayloadKind::kPlain);
@@ -157,11 +165,46 @@ class Entropy final : public Codec {
     return decode_coded(tensor, in, *options_.kernels, options_.pool, mutable_values_of(x));
   }
 
-  State state() const override { return control_.state(); }
-  void set_state(const State& state) override { control_.set_state(state); }
+  State state() const override {
+    State all = control_.state();
+    mixing_.add_state(all);
+    return all;
+  }
+  void set_state(const State& state) override {
+    control_.set_state(state);
+    mixing_.set_state(state);
+  }
   std::unique_ptr<Twin> twin() const override { return make_entropy_twin(kind_, target_); }
 
  private:
+  void write(const torch::Tensor& x, float largest, int exponent, const Aside& aside, const EncodeContext& at, Bytes& out) {
+    HostPasses passes(values_of(x), options_, buffers_);
+    passes.write(control_.decide(spec_of(x), largest, exponent, passes, aside, at.frozen), out);
+  }
+
+  std::shared_ptr<const ChannelPlan> choose_plan(const torch::Tensor& x, float largest, bool frozen) {
+    const auto cost = [this](const torch::Tensor& values, float most, const Aside& aside) {
+      HostPasses passes(values_of(values), options_, buffers_);
+      return control_.cost(spec_of(values), most, passes, aside);
+    };
+    const auto mixed_cost = [&](const ChannelPlan& plan) {
+      const auto mixed = mixed_by(plan, x);
+      return cost(mixed, largest_of(mixed), plan.aside);
+    };
+    return mixing_.choose(x, control_, {[&] { return cost(x, largest, {}); }, mixed_cost}, frozen);
+  }
+
+  torch::Tensor mixed_by(const ChannelPlan& plan, const torch::Tensor& x) const {
+    auto y = torch::empty_like(x);
+    mix(spec_of(x), plan.from_channels, *options_.kernels, options_.pool, values_of(x), mutable_values_of(y));
+    return y;
+  }
+
+  float largest_of(const torch::Tensor& x) const {
+    return kernels::key_value(
+        kernels::order_statistics(values_of(x), kernels::KeyOf::kMagnitude, {}, *options_.kernels, options_.pool).range.max);
+  }
+
   static torch::Tensor scaled(const torch::Tensor& x, int exponent) {
     auto y = torch::empty_like(x);
     const auto from = values_of(x);
@@ -173,6 +216,7 @@ class Entropy final : public Codec {
   EntropyTarget target_;
   CodecOptions options_;
   RateControl control_;
+  MixControl mixing_;
   SymbolBuffers buffers_;
 };
 

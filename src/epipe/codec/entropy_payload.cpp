@@ -9,7 +9,9 @@
 #include <limits>
 #include <optional>
 
+#include "epipe/codec/channel_basis.h"
 #include "epipe/codec/kernels/transform.h"
+#include "epipe/codec/mix.h"
 #include "epipe/codec/token_stream.h"
 
 namespace epipe::codec {
@@ -105,6 +107,10 @@ void scale_values(std::span<float> x, int exponent) {
 std::string form_name(ByteView payload) {
   if (payload.empty()) return {};
   const auto kind = load<PayloadKind>(payload, 0);
+  if (kind == PayloadKind::kMixed && payload.size() > 1) {
+    const std::size_t basis = basis_bytes(load<std::uint8_t>(payload, 1));
+    return basis < payload.size() ? "mixed " + form_name(payload.subspan(basis)) : "mixed";
+  }
   if (kind != PayloadKind::kCoded || payload.size() < 3) return kind == PayloadKind::kZeros ? "zeros" : "plain";
   const unsigned blocks = load<std::uint8_t>(payload, 1);
   if (blocks != 0) return fmt::format("{} {}", (blocks & kTransformed) != 0 ? "dct" : "blocks", blocks & kEdge);
@@ -157,19 +163,10 @@ Result<CodedFront> read_front(const wire::TensorSpec& tensor, ByteView first, st
   return CodedFront{head.value(), std::move(tables).value(), std::move(chunks).value()};
 }
 
-Result<void> decode_coded(const wire::TensorSpec& tensor, ByteView in, const kernels::Kernels& kernels, ThreadPool* pool,
-                          std::span<float> x) {
-  ByteReader reader(in);
-  const auto kind = reader.take<std::uint8_t>();
-  if (kind == 0 && reader.rest().size() == 4 * x.size()) {
-    if (!kernels.load_fp32(reader.rest(), x)) return Error{ErrorCode::kNonFinite, "a value is NaN or Inf"};
-    return {};
-  }
-  if (kind == 1 && reader.rest().empty()) {
-    std::fill(x.begin(), x.end(), 0.0F);
-    return {};
-  }
-  if (kind != 2) return bad(fmt::format("expected kind 0, 1 or 2 with its bytes, got {} and {} bytes", kind.value_or(255), in.size()));
+namespace {
+
+Result<void> decode_chunks(const wire::TensorSpec& tensor, ByteView in, const kernels::Kernels& kernels, ThreadPool* pool,
+                           std::span<float> x) {
   const auto front = read_front(tensor, in, in.size());
   if (!front) return front.error();
   const auto& [head, tables, chunks] = front.value();
@@ -193,6 +190,46 @@ Result<void> decode_coded(const wire::TensorSpec& tensor, ByteView in, const ker
   if (!sound) return bad("a chunk does not hold the symbols of a tensor");
   if (head.exponent != 0) scale_values(x, head.exponent);
   return {};
+}
+
+Result<void> decode_mixed(const wire::TensorSpec& tensor, ByteView in, const kernels::Kernels& kernels, ThreadPool* pool,
+                          std::span<float> x) {
+  const auto basis = read_basis(tensor, in);
+  if (!basis) return basis.error();
+  const ByteView coded = in.subspan(basis_bytes(basis.value().channels()));
+  const auto inside = check_inside_mixed(tensor, coded);
+  if (!inside) return inside.error();
+  if (auto done = decode_chunks(tensor, coded, kernels, pool, x); !done) return done;
+  mix(tensor, basis.value().to_channels(), kernels, pool, x, x);
+  return {};
+}
+
+}  // namespace
+
+Result<void> check_inside_mixed(const wire::TensorSpec& tensor, ByteView first) {
+  if (first.empty() || load<PayloadKind>(first, 0) != PayloadKind::kCoded) return bad("expected a coded payload behind the basis");
+  ByteReader reader(first.subspan(1));
+  const auto head = read_head(tensor, reader);
+  if (!head) return head.error();
+  if (head.value().exponent != 0) return bad("mixed channels have no exponent");
+  return {};
+}
+
+Result<void> decode_coded(const wire::TensorSpec& tensor, ByteView in, const kernels::Kernels& kernels, ThreadPool* pool,
+                          std::span<float> x) {
+  ByteReader reader(in);
+  const auto kind = reader.take<std::uint8_t>();
+  if (kind == 0 && reader.rest().size() == 4 * x.size()) {
+    if (!kernels.load_fp32(reader.rest(), x)) return Error{ErrorCode::kNonFinite, "a value is NaN or Inf"};
+    return {};
+  }
+  if (kind == 1 && reader.rest().empty()) {
+    std::fill(x.begin(), x.end(), 0.0F);
+    return {};
+  }
+  if (kind == 2) return decode_chunks(tensor, in, kernels, pool, x);
+  if (kind == 3) return decode_mixed(tensor, in, kernels, pool, x);
+  return bad(fmt::format("expected kind 0 to 3 with its bytes, got {} and {} bytes", kind.value_or(255), in.size()));
 }
 
 }  // namespace epipe::codec

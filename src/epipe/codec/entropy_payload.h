@@ -12,14 +12,14 @@
 
 // The payload of the entropy codecs. docs/wire_format.md is normative.
 //
-//   u8 kind: 0 values as they are (f32 each) | 1 all zeros | 2 coded:
+//   u8 kind: 0 values as they are (f32 each) | 1 all zeros | 3 mixed: a basis of the channels, then a coded payload | 2 coded:
 //   u8 edge + 32 shift of the means + 128 if transformed | u8 context | u8 log2 of the chunk + 32 log2 of the lanes | f32 step
 //   i16 exponent | tables
 //   per chunk: varint words, varint raw bytes | zeros up to a multiple of 4
 //   per chunk: states and words | per chunk: raw bits
 namespace epipe::codec {
 
-enum class PayloadKind : std::uint8_t { kPlain = 0, kZeros = 1, kCoded = 2 };
+enum class PayloadKind : std::uint8_t { kPlain = 0, kZeros = 1, kCoded = 2, kMixed = 3 };
 
 struct CodedHead {
   Form form;
@@ -63,9 +63,12 @@ struct CodedFront {
 // Reads it from the first bytes of a coded payload of `size` bytes, as many as the caller has.
 Result<CodedFront> read_front(const wire::TensorSpec& tensor, ByteView first, std::size_t size);
 
-// Fills x from any payload of the entropy codecs, without the scaling by 2^exponent that `exponent` asks for.
+// Fills x from any payload of the entropy codecs.
 Result<void> decode_coded(const wire::TensorSpec& tensor, ByteView in, const kernels::Kernels& kernels, ThreadPool* pool,
                           std::span<float> x);
+
+// Whether what follows a basis begins like a coded payload that may follow one.
+Result<void> check_inside_mixed(const wire::TensorSpec& tensor, ByteView first);
 
 // "dct 16" and so on, for people; see chosen_form().
 std::string form_name(ByteView payload);

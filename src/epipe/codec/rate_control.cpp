@@ -89,11 +89,11 @@ unsigned RateControl::chunk_log2() const {
 }
 
 // Bits that the payload may take, or the squared error it may have.
-double RateControl::goal(const TensorSpec& tensor, const Scale& scale) const {
-  if (target_.is_error) return target_.value * scale.energy;
+double RateControl::goal(const TensorSpec& tensor, const Scale& scale, const Aside& aside) const {
+  if (target_.is_error) return target_.value * scale.energy / aside.skew;
   const std::size_t header = (wire::kFixedBytes + 8 * tensor.dims.size() + spec().size() + 7) / 8 * 8;
   const double all = target_.value * static_cast<double>(tensor.values());
-  return std::max(all - 8 * static_cast<double>(header), 0.5 * all);
+  return std::max(all - 8 * static_cast<double>(header + aside.bytes), 0.5 * all);
 }
 
 StepRange RateControl::range_for(const Form& form, const Scale& scale, float guess) const {
@@ -109,36 +109,44 @@ float RateControl::find_step(const Sample& sample, double wanted, const StepRang
 }
 
 // The form with the least error at the wanted rate, or the least bits at the wanted error, on the sample.
-Form RateControl::choose_form(const TensorSpec& tensor, SymbolSource& source, const Scale& scale) const {
-  const std::vector<Form> all = forms(tensor);
-  Form best = all.front();
-  double least = std::numeric_limits<double>::infinity();
-  for (const Form& form : all) {
-    if (all.size() == 1) break;
+RateControl::Choice RateControl::choose_form(const TensorSpec& tensor, SymbolSource& source, const Scale& scale, double wanted) const {
+  Choice best{{}, std::numeric_limits<double>::infinity()};
+  for (const Form& form : forms(tensor)) {
     const Sample sample(Planes(tensor, form, chunk_log2()), source, *options_.kernels, options_.pool, kChoiceSymbols);
-    const float step = find_step(sample, goal(tensor, scale), range_for(form, scale, 0));
+    const float step = find_step(sample, wanted, range_for(form, scale, 0));
     // At the floor of the step the rate decides.
-    const double cost =
-        target_.is_error ? sample.bits(step) : sample.squared_error(step) * std::exp2(2 * sample.bits(step) / goal(tensor, scale));
-    if (cost < least) {
-      least = cost;
-      best = form;
-    }
+    const double cost = target_.is_error ? sample.bits(step) : sample.squared_error(step) * std::exp2(2 * sample.bits(step) / wanted);
+    if (cost < best.cost || best.cost == std::numeric_limits<double>::infinity()) best = {form, cost};
   }
   return best;
 }
 
-Decision RateControl::decide(const TensorSpec& tensor, float largest, int exponent, Passes& passes, bool frozen) {
+bool RateControl::affords(const TensorSpec& tensor, std::size_t bytes) const {
+  constexpr double kShare = 0.05;
+  const double rate = target_.is_error ? 1 : target_.value;
+  return 8 * static_cast<double>(bytes) <= kShare * rate * static_cast<double>(tensor.values());
+}
+
+double RateControl::cost(const TensorSpec& tensor, float largest, Passes& passes, const Aside& aside) const {
+  const Scale scale = scale_of(largest, passes.sum_blocks());
+  const double bits = choose_form(tensor, passes, scale, goal(tensor, scale, aside)).cost;
+  return target_.is_error ? bits + 8 * static_cast<double>(aside.bytes) : bits;
+}
+
+Decision RateControl::decide(const TensorSpec& tensor, float largest, int exponent, Passes& passes, const Aside& aside, bool frozen) {
   Memory memory = memory_.value_or(Memory{});
-  Decision decision = decide(tensor, scale_of(largest, passes.sum_blocks()), exponent, passes, memory);
+  const Scale scale = scale_of(largest, passes.sum_blocks());
+  Decision decision = decide(tensor, scale, exponent, passes, goal(tensor, scale, aside), memory);
   if (!frozen) memory_ = memory;
   return decision;
 }
 
-Decision RateControl::decide(const TensorSpec& tensor, const Scale& scale, int exponent, Passes& passes, Memory& memory) const {
+Decision RateControl::decide(const TensorSpec& tensor, const Scale& scale, int exponent, Passes& passes, double wanted,
+                             Memory& memory) const {
   const bool fits = memory.calls > 0 && Planes::fits(tensor, memory.form);
   if (!fits || memory.calls % kRecheck == 0) {
-    const Form form = choose_form(tensor, passes, scale);
+    const std::vector<Form> all = forms(tensor);
+    const Form form = all.size() == 1 ? all.front() : choose_form(tensor, passes, scale, wanted).form;
     if (!fits || !(form == memory.form)) memory = {form, 0, {}, 1, memory.calls};
   }
   ++memory.calls;
@@ -146,7 +154,6 @@ Decision RateControl::decide(const TensorSpec& tensor, const Scale& scale, int e
   Sample sample(planes, passes, *options_.kernels, options_.pool);
   sample.set_rounding(memory.rounding);
   const StepRange range = range_for(memory.form, scale, std::ldexp(memory.step, -exponent));
-  const double wanted = goal(tensor, scale);
   Decision decision{planes, {memory.form, chunk_log2(), lanes_for(planes.chunk(0).symbols), range.guess, exponent}, {}, {}};
   CodedHead& head = decision.head;
   const auto search = [&] { return find_step(sample, kAim * wanted / memory.correction, {range.floor, range.ceiling, head.step}); };

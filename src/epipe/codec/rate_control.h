@@ -36,6 +36,12 @@ class Passes : public SymbolSource {
   virtual double squared_error(const Planes& planes, const kernels::DeadZone& zone, const TokenTables& tables, float step) = 0;
 };
 
+// What goes with a tensor that is coded in other values than its own.
+struct Aside {
+  std::size_t bytes = 0;  // that the payload has beside the coded values
+  double skew = 1;        // a share of their energy is at most so many times that share of the tensor's own
+};
+
 struct Decision {
   Planes planes;
   CodedHead head;
@@ -53,7 +59,12 @@ class RateControl {
   static int scaling_exponent(float largest);
 
   // For a tensor that is not all zeros, scaled already; `largest` is its largest magnitude. Remembers what it found unless `frozen`.
-  Decision decide(const TensorSpec& tensor, float largest, int exponent, Passes& passes, bool frozen);
+  Decision decide(const TensorSpec& tensor, float largest, int exponent, Passes& passes, const Aside& aside, bool frozen);
+  // Whether the target leaves room for these bytes.
+  bool affords(const TensorSpec& tensor, std::size_t bytes) const;
+  // What coding it like this costs, in whatever the target leaves open: by the best form, on a sample. Remembers nothing.
+  double cost(const TensorSpec& tensor, float largest, Passes& passes, const Aside& aside) const;
+  void forget() { memory_.reset(); }
 
   State state() const;
   void set_state(const State& state);
@@ -76,11 +87,15 @@ class RateControl {
   static Scale scale_of(float largest, std::span<const BlockSums> blocks);
   std::vector<Form> forms(const TensorSpec& tensor) const;
   unsigned chunk_log2() const;
-  double goal(const TensorSpec& tensor, const Scale& scale) const;
+  double goal(const TensorSpec& tensor, const Scale& scale, const Aside& aside) const;
   StepRange range_for(const Form& form, const Scale& scale, float guess) const;
   float find_step(const Sample& sample, double wanted, const StepRange& range) const;
-  Form choose_form(const TensorSpec& tensor, SymbolSource& source, const Scale& scale) const;
-  Decision decide(const TensorSpec& tensor, const Scale& scale, int exponent, Passes& passes, Memory& memory) const;
+  struct Choice {
+    Form form;
+    double cost;
+  };
+  Choice choose_form(const TensorSpec& tensor, SymbolSource& source, const Scale& scale, double wanted) const;
+  Decision decide(const TensorSpec& tensor, const Scale& scale, int exponent, Passes& passes, double wanted, Memory& memory) const;
 
   EntropyKind kind_;
   EntropyTarget target_;

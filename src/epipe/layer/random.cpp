@@ -5,31 +5,13 @@
 #include <cmath>
 #include <numbers>
 
+#include "epipe/layer/cuda/dropout.h"
+#include "epipe/layer/scramble.h"
+
 namespace epipe::layer {
 namespace {
 
-// splitmix64's finaliser: every bit of the input reaches every bit of the output.
-std::uint64_t scramble(std::uint64_t z) {
-  z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9ULL;
-  z = (z ^ (z >> 27)) * 0x94d049bb133111ebULL;
-  return z ^ (z >> 31);
-}
-
 constexpr std::int64_t kGrain = 1 << 15;  // values per thread at least
-constexpr std::uint64_t kGolden = 0x9e3779b97f4a7c15ULL;
-
-// Number `index` of the sequence of a key, in [0, 1) with 24 bits: exact in float32.
-float unit(std::uint64_t key, std::uint64_t index) { return static_cast<float>(scramble(key + (index + 1) * kGolden) >> 40) * 0x1p-24F; }
-
-// scramble() on int64 tensors: products wrap, shifts are those of unsigned numbers.
-torch::Tensor shifted(const torch::Tensor& z, int bits) {
-  return torch::bitwise_right_shift(z, bits).bitwise_and_((std::int64_t{1} << (64 - bits)) - 1);
-}
-torch::Tensor scramble(torch::Tensor z) {
-  z = (z ^ shifted(z, 30)).mul_(static_cast<std::int64_t>(0xbf58476d1ce4e5b9ULL));
-  z = (z ^ shifted(z, 27)).mul_(static_cast<std::int64_t>(0x94d049bb133111ebULL));
-  return z ^ shifted(z, 31);
-}
 
 void check_samples(torch::IntArrayRef shape, const ForwardContext& at, std::string_view name) {
   TORCH_CHECK(!shape.empty() && static_cast<std::size_t>(shape[0]) == at.samples.size(), "dropout in ", std::string(name), " expects ",
@@ -42,6 +24,8 @@ std::vector<std::uint64_t> sample_keys(const ForwardContext& at, std::string_vie
   for (const std::int64_t sample : at.samples) keys.push_back(mix(batch_key, static_cast<std::uint64_t>(sample)));
   return keys;
 }
+
+thread_local int torch_dropouts = 0;  // TorchDropout objects that live
 
 }  // namespace
 
@@ -56,34 +40,34 @@ std::uint64_t mix(std::uint64_t key, std::uint64_t number) { return scramble(scr
 torch::Tensor dropout_mask(torch::IntArrayRef shape, double p, const ForwardContext& at, std::string_view name) {
   check_samples(shape, at, name);
   auto mask = torch::empty(shape);
-  const auto values = mask.numel() / std::max<std::int64_t>(1, shape[0]);
+  if (mask.numel() == 0) return mask;
+  const auto values = mask.numel() / shape[0];
   const auto kept = static_cast<float>(1 / (1 - p));
   const auto threshold = static_cast<float>(p);
-  float* out = mask.data_ptr<float>();
-  for (const std::uint64_t key : sample_keys(at, name)) {
-    for (std::int64_t e = 0; e < values; ++e) *out++ = unit(key, static_cast<std::uint64_t>(e)) < threshold ? 0.0F : kept;
-  }
+  const auto keys = sample_keys(at, name);
+  float* const out = mask.data_ptr<float>();
+  at::parallel_for(0, mask.numel(), kGrain, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t i = begin; i < end;) {
+      const std::int64_t sample = i / values;
+      const std::uint64_t key = keys[static_cast<std::size_t>(sample)];
+      for (const auto stop = std::min(end, (sample + 1) * values); i < stop; ++i) {
+        out[i] = unit(key, static_cast<std::uint64_t>(i - sample * values)) < threshold ? 0.0F : kept;
+      }
+    }
+  });
   return mask;
-}
-
-torch::Tensor dropout_mask_on(torch::Device device, torch::IntArrayRef shape, double p, const ForwardContext& at, std::string_view name) {
-  check_samples(shape, at, name);
-  std::vector<std::int64_t> keys;
-  for (const std::uint64_t key : sample_keys(at, name)) keys.push_back(static_cast<std::int64_t>(key));
-  std::int64_t values = 1;
-  for (const std::int64_t dim : shape.slice(1)) values *= dim;
-  const auto golden = static_cast<std::int64_t>(kGolden);
-  const auto sequence = torch::arange(1, values + 1, torch::TensorOptions(device).dtype(torch::kInt64)).mul_(golden);
-  const auto z = scramble(torch::tensor(keys, torch::kInt64).to(device).unsqueeze(1) + sequence);  // [samples, values]
-  const auto number = shifted(z, 40).to(torch::kFloat32).mul_(0x1p-24F);
-  return number.ge(static_cast<float>(p)).to(torch::kFloat32).mul_(static_cast<float>(1 / (1 - p))).view(shape);
 }
 
 torch::Tensor dropout(const torch::Tensor& x, double p, const ForwardContext& at, std::string_view name) {
   if (!at.training || p == 0) return x;
-  const auto mask = x.is_cpu() ? dropout_mask(x.sizes(), p, at, name) : dropout_mask_on(x.device(), x.sizes(), p, at, name);
-  return x * mask.to(x.scalar_type());
+  if (torch_dropouts > 0) return torch::dropout(x, p, true);
+  if (x.is_cpu()) return x * dropout_mask(x.sizes(), p, at, name).to(x.scalar_type());
+  check_samples(x.sizes(), at, name);
+  return cuda::dropout(x, sample_keys(at, name), static_cast<float>(p), static_cast<float>(1 / (1 - p)));
 }
+
+TorchDropout::TorchDropout() { ++torch_dropouts; }
+TorchDropout::~TorchDropout() { --torch_dropouts; }
 
 void fill_uniform(torch::Tensor& x, double bound, std::uint64_t key) {
   const torch::NoGradGuard no_grad;

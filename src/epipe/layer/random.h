@@ -18,11 +18,18 @@ std::uint64_t mix(std::uint64_t key, std::uint64_t number);
 // 0 with probability p, 1 / (1 - p) otherwise, for a tensor whose first dim is the samples of `at`: element e of sample s depends on
 // (seed, epoch, step, id of s, name, e) only.
 torch::Tensor dropout_mask(torch::IntArrayRef shape, double p, const ForwardContext& at, std::string_view name);
-// The same mask, made on a device by tensor operators.
-torch::Tensor dropout_mask_on(torch::Device device, torch::IntArrayRef shape, double p, const ForwardContext& at, std::string_view name);
 
 // x with elements dropped and the rest scaled, while training; x itself otherwise.
 torch::Tensor dropout(const torch::Tensor& x, double p, const ForwardContext& at, std::string_view name);
+
+// While one lives, dropout() in this thread is PyTorch's own: what a loop pays that need not draw the same numbers again.
+class TorchDropout {
+ public:
+  TorchDropout();
+  ~TorchDropout();
+  TorchDropout(const TorchDropout&) = delete;
+  TorchDropout& operator=(const TorchDropout&) = delete;
+};
 
 // Uniform values in [-bound, bound), by the key.
 void fill_uniform(torch::Tensor& x, double bound, std::uint64_t key);

@@ -11,6 +11,7 @@
 #include "epipe/layer/autocast.h"
 #include "epipe/layer/batch_norm.h"
 #include "epipe/layer/memory_format.h"
+#include "epipe/layer/random.h"
 #include "epipe/model/model.h"
 #include "epipe/pipeline/pipeline.h"
 #include "epipe/train/loss.h"
@@ -67,7 +68,7 @@ train::Optimizer make_optimizer(const std::vector<std::shared_ptr<layer::Layer>>
   return {config, std::move(parameters)};
 }
 
-// A loop as one writes it with LibTorch: one stream, no cuts, channels-last throughout, BatchNorm as PyTorch has it.
+// A loop as one writes it with LibTorch: one stream, no cuts, channels-last throughout, BatchNorm and dropout as PyTorch has them.
 class PlainLoop {
  public:
   PlainLoop(const Subject& subject, const torch::Device& device, layer::Precision precision)
@@ -97,6 +98,7 @@ class PlainLoop {
     layer::Tensors x = subject_.batch.inputs;
     if (layer::wants_channels_last(device_)) x = layer::channels_last(std::move(x));
     {
+      const layer::TorchDropout dropout;
       const layer::Autocast autocast(device_.type(), precision_, true);
       for (const auto& layer : model_.layers) x = layer->forward(x, at);
     }

@@ -2,12 +2,14 @@
 
 #include "epipe/codec/cuda/entropy_passes.h"
 #include "epipe/codec/cuda/twins.h"
+#include "epipe/codec/kernels/cuda/mix.h"
 #include "epipe/codec/kernels/cuda/plain.h"
 #include "epipe/codec/kernels/cuda/rans.h"
 #include "epipe/codec/kernels/cuda/transform.h"
 #include "epipe/codec/kernels/key.h"
 #include "epipe/codec/kernels/rans.h"
 #include "epipe/codec/kernels/transform.h"
+#include "epipe/codec/mix_control.h"
 
 namespace epipe::codec {
 namespace {
@@ -15,22 +17,29 @@ namespace {
 namespace cuda = kernels::cuda;
 
 constexpr std::size_t kMostFront = std::size_t{1} << 18U;  // bytes that hold the front of nearly every payload
+constexpr std::size_t kMostBasis = std::size_t{1} << 13U;  // bytes that hold every basis and the head behind it
 
 class EntropyTwin final : public Twin {
  public:
-  EntropyTwin(EntropyKind kind, EntropyTarget target) : control_(kind, target, {}) {}
+  EntropyTwin(EntropyKind kind, EntropyTarget target) : control_(kind, target, {}), mixing_(kind) {}
 
   std::optional<DevicePayload> encode(const torch::Tensor& x, const EncodeContext& at) override {
-    std::optional<DevicePasses> passes(x);
-    if (passes->largest() >= kernels::kInfinityKey) return std::nullopt;
-    const float largest = kernels::key_value(passes->largest());
+    DevicePasses passes(x);
+    if (passes.largest() >= kernels::kInfinityKey) return std::nullopt;
+    const float largest = kernels::key_value(passes.largest());
     if (largest == 0) return of_kind(x, PayloadKind::kZeros, {});
     const int exponent = RateControl::scaling_exponent(largest);
-    if (exponent != 0) passes.emplace(scaled(x, -exponent));
-    const TensorSpec tensor = spec_of(x);
-    const Decision decision = control_.decide(tensor, std::ldexp(largest, -exponent), exponent, *passes, at.frozen);
-    DevicePayload payload = passes->write(decision);
-    return payload.size <= entropy_bounds(tensor).max ? payload : of_kind(x, PayloadKind::kPlain, x);
+    DevicePayload payload;
+    if (exponent != 0) {
+      DevicePasses scaled_passes(scaled(x, -exponent));
+      payload = write(x, scaled_passes, std::ldexp(largest, -exponent), exponent, {}, at);
+    } else if (const auto plan = choose_plan(x, passes, at.frozen)) {
+      DevicePasses mixed(mixed_by(x, plan->from_channels));
+      payload = behind(plan->basis, x, write(x, mixed, kernels::key_value(mixed.largest()), 0, plan->aside, at));
+    } else {
+      payload = write(x, passes, largest, 0, {}, at);
+    }
+    return payload.size <= entropy_bounds(spec_of(x)).max ? payload : of_kind(x, PayloadKind::kPlain, x);
   }
 
   bool decode_into(torch::Tensor& x, const DevicePayload& in, ByteView host) const override {
@@ -39,15 +48,74 @@ class EntropyTwin final : public Twin {
       case PayloadKind::kPlain: return decode_plain(x, in);
       case PayloadKind::kZeros: return in.size == 1 && decode_zeros(x);
       case PayloadKind::kCoded: return decode_chunks(x, in, host);
+      case PayloadKind::kMixed: return decode_mixed(x, in, host);
       default: return false;
     }
   }
 
-  State state() const override { return control_.state(); }
-  void set_state(const State& state) override { control_.set_state(state); }
+  State state() const override {
+    State all = control_.state();
+    mixing_.add_state(all);
+    return all;
+  }
+  void set_state(const State& state) override {
+    control_.set_state(state);
+    mixing_.set_state(state);
+  }
 
  private:
   static std::byte* bytes_of(const DevicePayload& payload) { return reinterpret_cast<std::byte*>(payload.bytes.data_ptr<std::uint8_t>()); }
+
+  DevicePayload write(const torch::Tensor& x, DevicePasses& passes, float largest, int exponent, const Aside& aside,
+                      const EncodeContext& at) {
+    return passes.write(control_.decide(spec_of(x), largest, exponent, passes, aside, at.frozen));
+  }
+
+  std::shared_ptr<const ChannelPlan> choose_plan(const torch::Tensor& x, DevicePasses& passes, bool frozen) {
+    const auto cost = [&](DevicePasses& own, const Aside& aside) {
+      return control_.cost(spec_of(x), kernels::key_value(own.largest()), own, aside);
+    };
+    const auto mixed_cost = [&](const ChannelPlan& plan) {
+      DevicePasses mixed(mixed_by(x, plan.from_channels));
+      return cost(mixed, plan.aside);
+    };
+    return mixing_.choose(x, control_, {[&] { return cost(passes, {}); }, mixed_cost}, frozen);
+  }
+
+  static torch::Tensor mixed_by(const torch::Tensor& x, std::span<const float> matrix) {
+    auto y = torch::empty_like(x);
+    mix(x, matrix, y);
+    return y;
+  }
+  static void mix(const torch::Tensor& x, std::span<const float> matrix, torch::Tensor& y) {
+    static_assert(ChannelBasis::kMostChannels == cuda::kMostChannels);
+    const auto there = sent_array<float>(x, matrix);
+    cuda::mix_channels(x.data_ptr<float>(), static_cast<std::uint64_t>(x.size(0)), static_cast<unsigned>(x.size(1)),
+                       static_cast<std::uint64_t>(x.size(2) * x.size(3)), there.data(), y.data_ptr<float>(), stream_of(x));
+  }
+
+  static DevicePayload behind(const ChannelBasis& basis, const torch::Tensor& x, const DevicePayload& coded) {
+    Bytes front;
+    write_basis(basis, front);
+    DevicePayload payload = new_payload(x, front.size() + coded.size);
+    send(bytes_of(payload), front.data(), front.size(), stream_of(x));
+    copy(bytes_of(payload) + front.size(), bytes_of(coded), coded.size, stream_of(x));
+    return payload;
+  }
+
+  static bool decode_mixed(torch::Tensor& x, const DevicePayload& in, ByteView host) {
+    Bytes first;
+    if (host.empty()) fetch(grow(first, std::min(in.size, kMostBasis)).data(), bytes_of(in), std::min(in.size, kMostBasis), stream_of(x));
+    const ByteView front = host.empty() ? ByteView(first) : host;
+    const auto basis = read_basis(spec_of(x), front);
+    if (!basis) return false;
+    const std::size_t size = basis_bytes(basis.value().channels());
+    if (!check_inside_mixed(spec_of(x), front.subspan(size))) return false;
+    const DevicePayload coded{in.bytes.slice(0, static_cast<std::int64_t>(size)), in.size - size};
+    if (!decode_chunks(x, coded, host.empty() ? host : host.subspan(size))) return false;
+    mix(x, basis.value().to_channels(), x);
+    return true;
+  }
 
   static torch::Tensor scaled(const torch::Tensor& x, int exponent) {
     auto y = torch::empty_like(x);
@@ -108,18 +176,32 @@ class EntropyTwin final : public Twin {
     return true;
   }
 
-  // By table and bucket of slots, the token that has the bucket's first slot.
-  static std::vector<std::uint8_t> first_tokens(const TokenTables& tables) {
+  // What a TokenIndex points to, on the host.
+  struct Index {
+    std::vector<std::uint32_t> by_rank;
     std::vector<std::uint8_t> first;
+  };
+  static Index index_of(const TokenTables& tables) {
+    Index index;
+    index.by_rank.assign(tables.tables.size() * kernels::kTokenRoom, 0);
+    auto* ranks = index.by_rank.data();
     for (const kernels::Frequencies& frequencies : tables.tables) {
-      unsigned token = 0;
-      unsigned end = frequencies[0];  // of the token's slots
-      for (unsigned bucket = 0; bucket < cuda::TokenIndex::kBuckets; ++bucket) {
-        while (bucket << cuda::TokenIndex::kBucketBits >= end) end += frequencies[++token];
-        first.push_back(static_cast<std::uint8_t>(token));
+      unsigned rank = 0;
+      unsigned start = 0;
+      for (unsigned token = 0; token < kernels::kTokens; ++token) {
+        const unsigned frequency = frequencies[token];
+        if (frequency == 0) continue;
+        ranks[rank] = cuda::TokenIndex::entry(start, frequency, token);
+        start += frequency;
+        constexpr unsigned kSlots = cuda::TokenIndex::kBucketSlots;
+        const auto all = static_cast<std::size_t>(&frequencies - tables.tables.data()) * cuda::TokenIndex::kBuckets;
+        index.first.resize(all + (start + kSlots - 1) / kSlots, static_cast<std::uint8_t>(rank));
+        ++rank;
       }
+      ranks[rank] = cuda::TokenIndex::entry(kernels::kProbabilityScale, 1, 0);
+      ranks += kernels::kTokenRoom;
     }
-    return first;
+    return index;
   }
 
   static bool decode_symbols(const torch::Tensor& x, const DevicePayload& in, const CodedFront& front, const Planes& planes,
@@ -130,11 +212,10 @@ class EntropyTwin final : public Twin {
       chunks.push_back(
           {chunk.words, chunk.raw, static_cast<std::uint32_t>(chunk.sizes.words), static_cast<std::uint32_t>(chunk.sizes.raw)});
     }
-    const kernels::EncodeTables by_token(tables.tables);
-    const std::span<const std::uint32_t> entries(by_token.data(), tables.tables.size() * kernels::kTokenRoom);
+    const Index index = index_of(tables);
     const auto device_chunks = sent_array<cuda::CodedChunk>(x, chunks);
-    const auto device_entries = sent_array<std::uint32_t>(x, entries);
-    const auto device_first = sent_array<std::uint8_t>(x, first_tokens(tables));
+    const auto device_ranks = sent_array<std::uint32_t>(x, index.by_rank);
+    const auto device_first = sent_array<std::uint8_t>(x, index.first);
     const auto device_table_of = sent_array<std::uint8_t>(x, tables.table_of);
     const auto device_values = sent_array<float>(x, token_values(tables, front.head.step));
     const auto device_shifts = sent_array<std::int8_t>(x, flat_shifts(tables));
@@ -145,13 +226,14 @@ class EntropyTwin final : public Twin {
     const DeviceArray<std::uint32_t> unsound(x, 1);
     clear(unsound.data(), 4, stream_of(x));
     cuda::decode_chunks(bytes_of(in), device_chunks.data(), layout, {slots.data(), device_table_of.data(), front.head.lanes},
-                        {device_entries.data(), device_first.data(), static_cast<unsigned>(tables.tables.size())},
+                        {device_ranks.data(), device_first.data(), static_cast<unsigned>(tables.tables.size())},
                         {device_values.data(), device_shifts.data(), front.head.step}, magnitudes.data(), running ? means.data() : nullptr,
                         y.data_ptr<float>(), unsound.data(), stream_of(x));
     return fetch_one(unsound.data(), stream_of(x)) == 0;
   }
 
   RateControl control_;
+  MixControl mixing_;
 };
 
 }  // namespace

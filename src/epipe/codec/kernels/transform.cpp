@@ -67,5 +67,17 @@ void transform_blocks(const BlockTransform& t, const float* in, std::size_t in_s
   }
 }
 
+// Each sum starts with a product and continues with fma in ascending order.
+void mix_channels(const ChannelMix& mix, const float* in, std::size_t in_stride, std::size_t places, float* out, std::size_t out_stride) {
+  for (std::size_t k = 0; k < mix.channels; ++k) {
+    const float* const row = mix.matrix + k * mix.channels;
+    for (std::size_t p = 0; p < places; ++p) {
+      float sum = row[0] * in[p];
+      for (std::size_t c = 1; c < mix.channels; ++c) sum = std::fma(row[c], in[c * in_stride + p], sum);
+      out[k * out_stride + p] = sum;
+    }
+  }
+}
+
 }  // namespace scalar_impl
 }  // namespace epipe::kernels

@@ -4,7 +4,8 @@
 #include <cstddef>
 #include <span>
 
-// Orthonormal cosine transforms of small blocks, 16 blocks side by side: one lane per block, whatever its size.
+// Orthonormal cosine transforms of small blocks, 16 blocks side by side: one lane per block, whatever its size. And products of a matrix
+// with the channels of places.
 namespace epipe::kernels {
 
 inline constexpr std::size_t kMaxEdge = 16;
@@ -16,6 +17,12 @@ struct BlockTransform {
   std::size_t width;
   const float* rows;
   const float* columns;
+};
+
+// Combinations of channels: matrix is [channels, channels], row-major.
+struct ChannelMix {
+  std::size_t channels;
+  const float* matrix;
 };
 
 // The matrix of the DCT-II of n = 1 ... kMaxEdge points, and its transpose, the inverse: sqrt(2/n) cos(pi k (2 x + 1) / 2n) at row k,

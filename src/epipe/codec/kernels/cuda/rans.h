@@ -51,13 +51,21 @@ struct CodedChunk {
   std::uint32_t word_bytes, raw_bytes;
 };
 
-// Finds a state's token: the first one of a bucket of slots, then on to the one that has the slot. A block copies it to shared memory.
+// Finds a state's token. The tokens of a table that have slots are ranked by them.
 struct TokenIndex {
-  static constexpr unsigned kBucketBits = 4;  // slots
-  static constexpr unsigned kBuckets = kProbabilityScale >> kBucketBits;
+  static constexpr unsigned kBucketSlots = 2;  // so that a bucket has two tokens at most
+  static constexpr unsigned kBuckets = kProbabilityScale / kBucketSlots;
 
-  const std::uint32_t* by_token;  // [table][kTokenRoom], as EncodeTables have them
-  const std::uint8_t* first;      // [table][kBuckets]
+  // What taking a token out of a state takes.
+  static constexpr std::uint32_t entry(unsigned start, unsigned frequency, unsigned token) {
+    return start << 19 | (frequency - 1) << 7 | token;
+  }
+  static constexpr std::uint32_t start(std::uint32_t entry) { return entry >> 19; }
+  static constexpr std::uint32_t frequency(std::uint32_t entry) { return (entry >> 7) % kProbabilityScale + 1; }
+  static constexpr std::uint32_t token(std::uint32_t entry) { return entry % kTokenRoom; }
+
+  const std::uint32_t* by_rank;  // [table][kTokenRoom]: entries, then one that begins at kProbabilityScale
+  const std::uint8_t* first;     // [table][kBuckets]: the rank of the token that has the bucket's first slot
   unsigned tables;
 };
 

@@ -74,6 +74,9 @@ struct Parents {
     above2_weight = u >= 2 ? 1 : 0;
     left2_weight = v >= 2 ? 1 : 0;
   }
+  __device__ unsigned sum(unsigned a, unsigned l, unsigned d, unsigned a2, unsigned l2) const {
+    return a * above_weight + l * left_weight + d * diagonal_weight + a2 * above2_weight + l2 * left2_weight;
+  }
   // at(k) is the magnitude of the symbol in plane k. No branches: all five loads are on their way together.
   template <typename At>
   __device__ unsigned level(const At& at) const {
@@ -82,7 +85,7 @@ struct Parents {
     const unsigned d = at(diagonal);
     const unsigned a2 = at(above2);
     const unsigned l2 = at(left2);
-    return reached<kParentLimits>(a * above_weight + l * left_weight + d * diagonal_weight + a2 * above2_weight + l2 * left2_weight);
+    return reached<kParentLimits>(sum(a, l, d, a2, l2));
   }
 };
 

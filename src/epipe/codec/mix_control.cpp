@@ -1,0 +1,59 @@
+#include "epipe/codec/mix_control.h"
+
+#include <algorithm>
+
+namespace epipe::codec {
+namespace {
+
+constexpr const char* kStateName = "mixing";
+constexpr std::uint64_t kRecheck = 64;
+constexpr double kWorth = 0.95;  // of the cost without
+
+}  // namespace
+
+std::shared_ptr<const ChannelPlan> MixControl::choose(const torch::Tensor& x, RateControl& control, const Trial& trial, bool frozen) {
+  const TensorSpec tensor = spec_of(x);
+  if (!wanted_ || !ChannelBasis::fits(tensor) || !control.affords(tensor, basis_bytes(tensor.dims[1]))) return nullptr;
+  Memory memory = memory_.value_or(Memory{});
+  const bool known = memory.calls > 0 && memory.channels == x.size(1);
+  if (!known || (memory.calls % kRecheck == 0 && !frozen)) {
+    const bool mixed = memory.plan != nullptr;
+    memory.plan = std::make_shared<ChannelPlan>(ChannelBasis::of_moments(channel_moments(x), tensor.dims[1]));
+    if (!(trial.mixed(*memory.plan) < kWorth * trial.plain())) memory.plan.reset();
+    memory.channels = x.size(1);
+    if (!frozen && (memory.plan != nullptr) != mixed) control.forget();
+  }
+  ++memory.calls;
+  if (!frozen) memory_ = memory;
+  return memory.plan;
+}
+
+// calls, channels, then the entries where there is a basis.
+void MixControl::add_state(State& state) const {
+  if (!memory_) return;
+  std::vector<double> numbers = {static_cast<double>(memory_->calls), static_cast<double>(memory_->channels)};
+  if (memory_->plan) {
+    const auto entries = memory_->plan->basis.entries();
+    numbers.insert(numbers.end(), entries.begin(), entries.end());
+  }
+  state.emplace(kStateName, torch::tensor(numbers, torch::kFloat64));
+}
+
+void MixControl::set_state(const State& state) {
+  memory_.reset();
+  const auto found = state.find(kStateName);
+  if (found == state.end() || found->second.numel() < 2) return;
+  const auto numbers = found->second.to(torch::kFloat64).contiguous();
+  const double* const n = numbers.data_ptr<double>();
+  const auto channels = static_cast<std::size_t>(std::clamp(n[1], 0.0, static_cast<double>(ChannelBasis::kMostChannels)));
+  Memory memory{{}, static_cast<std::int64_t>(channels), static_cast<std::uint64_t>(n[0])};
+  const auto entries = static_cast<std::size_t>(numbers.numel()) - 2;
+  if (entries != 0 && entries == channels * channels) {
+    std::vector<std::int8_t> all;
+    for (std::size_t i = 0; i < entries; ++i) all.push_back(static_cast<std::int8_t>(std::clamp(n[2 + i], -127.0, 127.0)));
+    memory.plan = std::make_shared<ChannelPlan>(ChannelBasis(std::move(all), channels));
+  }
+  memory_ = std::move(memory);
+}
+
+}  // namespace epipe::codec

@@ -1,0 +1,117 @@
+#include <gtest/gtest.h>
+#include <torch/autograd.h>
+
+#include "epipe/layer/random.h"
+#include "support/cuda.h"
+
+namespace epipe::layer {
+namespace {
+
+ForwardContext context_of(std::vector<std::int64_t> samples) {
+  ForwardContext at;
+  at.seed = 1;
+  at.epoch = 2;
+  at.step = 3;
+  at.samples = std::move(samples);
+  return at;
+}
+
+std::vector<std::int64_t> numbers(std::int64_t count) {
+  std::vector<std::int64_t> all;
+  for (std::int64_t i = 0; i < count; ++i) all.push_back(i);
+  return all;
+}
+
+TEST(Dropout, DependsOnSeedEpochStepSampleAndNameOnly) {
+  const ForwardContext at = context_of({10, 11, 12, 13});
+  const auto mask = dropout_mask({4, 50}, 0.5, at, "layer");
+  EXPECT_TRUE(torch::equal(dropout_mask({4, 50}, 0.5, at, "layer"), mask));
+
+  ForwardContext part = at;  // another chunking of the same samples
+  part.samples = {12, 13};
+  EXPECT_TRUE(torch::equal(dropout_mask({2, 50}, 0.5, part, "layer"), mask.narrow(0, 2, 2)));
+
+  EXPECT_FALSE(torch::equal(dropout_mask({4, 50}, 0.5, at, "other"), mask));
+  for (const auto change : {+[](ForwardContext& c) { ++c.seed; }, +[](ForwardContext& c) { ++c.epoch; },
+                            +[](ForwardContext& c) { ++c.step; }, +[](ForwardContext& c) { c.samples[0] = 99; }}) {
+    ForwardContext other = at;
+    change(other);
+    EXPECT_FALSE(torch::equal(dropout_mask({4, 50}, 0.5, other, "layer"), mask));
+  }
+}
+
+TEST(Dropout, DrawsTheNumbersItAlwaysDrew) {
+  const auto mask = dropout_mask({2, 12}, 0.5, context_of({7, std::int64_t{1} << 40}), "layer");
+  const auto expected = torch::tensor({2, 0, 2, 2, 2, 2, 0, 2, 0, 0, 0, 2, 2, 2, 2, 0, 2, 0, 2, 0, 0, 0, 2, 0}, torch::kFloat32);
+  EXPECT_TRUE(torch::equal(mask.flatten(), expected)) << mask;
+}
+
+TEST(Dropout, KeepsTheShareAndTheMean) {
+  const ForwardContext at = context_of(numbers(100));
+  for (const double p : {0.1, 0.5, 0.9}) {
+    const auto mask = dropout_mask({100, 2000}, p, at, "layer");
+    EXPECT_NEAR(mask.eq(0).to(torch::kFloat64).mean().item<double>(), p, 0.005);
+    EXPECT_NEAR(mask.to(torch::kFloat64).mean().item<double>(), 1, 0.03);
+  }
+}
+
+TEST(Dropout, IsTheIdentityInValidation) {
+  ForwardContext at = context_of({1, 2});
+  at.training = false;
+  const auto x = torch::randn({2, 30});
+  EXPECT_TRUE(dropout(x, 0.5, at, "layer").is_same(x));
+}
+
+TEST(Dropout, NeedsTheIdOfEverySample) { EXPECT_THROW(dropout(torch::randn({3, 30}), 0.5, context_of({1, 2}), "layer"), c10::Error); }
+
+TEST(Dropout, IsPyTorchsOwnWhileAskedTo) {
+  const ForwardContext at = context_of({1, 2});
+  const auto x = torch::ones({2, 300});
+  const auto own = dropout(x, 0.5, at, "layer");
+  {
+    const TorchDropout torch_dropout;
+    torch::manual_seed(1);
+    const auto y = dropout(x, 0.5, at, "layer");
+    torch::manual_seed(1);
+    EXPECT_TRUE(torch::equal(y, torch::dropout(x, 0.5, true)));
+    EXPECT_FALSE(torch::equal(y, own));
+  }
+  EXPECT_TRUE(torch::equal(dropout(x, 0.5, at, "layer"), own));
+}
+
+class DropoutOnDevice : public ::testing::TestWithParam<torch::ScalarType> {
+ protected:
+  void SetUp() override { EPIPE_NEEDS_CUDA(); }
+};
+
+TEST_P(DropoutOnDevice, IsThatOfTheCpuForwardAndBackward) {
+  torch::manual_seed(1);
+  const std::vector<std::vector<std::int64_t>> shapes = {{4, 3, 1000}, {1, 7}, {130, 33}, {300, 2, 5}, {2, 100'001}};
+  for (const auto& shape : shapes) {
+    const ForwardContext at = context_of(numbers(shape[0]));
+    const auto x = torch::randn(shape).to(GetParam()).requires_grad_();
+    const auto there = x.detach().to(torch::kCUDA).requires_grad_();
+    const auto seed = torch::randn(shape).to(GetParam());
+    for (const double p : {0.1, 0.5}) {
+      const auto y = dropout(x, p, at, "layer");
+      const auto y_there = dropout(there, p, at, "layer");
+      EXPECT_TRUE(torch::equal(y_there.cpu(), y)) << x.sizes() << " p " << p;
+      const auto gradient = torch::autograd::grad({y}, {x}, {seed})[0];
+      EXPECT_TRUE(torch::equal(torch::autograd::grad({y_there}, {there}, {seed.to(torch::kCUDA)})[0].cpu(), gradient)) << x.sizes();
+    }
+  }
+}
+
+TEST_P(DropoutOnDevice, TakesTensorsOfAnyStrides) {
+  const ForwardContext at = context_of(numbers(5));
+  const auto x = torch::randn({6, 5, 8}).to(GetParam());
+  const auto view = x.transpose(0, 1);  // [5, 6, 8]
+  EXPECT_TRUE(torch::equal(dropout(view.to(torch::kCUDA), 0.3, at, "layer").cpu(), dropout(view, 0.3, at, "layer")));
+  EXPECT_TRUE(torch::equal(dropout(x.to(torch::kCUDA).transpose(0, 1), 0.3, at, "layer").cpu(), dropout(view, 0.3, at, "layer")));
+}
+
+INSTANTIATE_TEST_SUITE_P(Types, DropoutOnDevice, ::testing::Values(torch::kFloat32, torch::kFloat16, torch::kBFloat16),
+                         [](const auto& type) { return std::string(torch::toString(type.param)); });
+
+}  // namespace
+}  // namespace epipe::layer
