@@ -7,6 +7,7 @@
 #include <cmath>
 #include <limits>
 
+#include "epipe/codec/channel_means.h"
 #include "epipe/codec/cuda/twins.h"
 #include "epipe/codec/entropy_payload.h"
 #include "epipe/codec/factories.h"
@@ -142,12 +143,16 @@ class Entropy final : public Codec {
     const int exponent = RateControl::scaling_exponent(largest);
     if (exponent != 0) {
       write(scaled(dense, -exponent), std::ldexp(largest, -exponent), exponent, {}, at, out);
-    } else if (const auto plan = choose_plan(dense, largest, at.frozen)) {
-      write_basis(plan->basis, out);
-      const auto mixed = mixed_by(*plan, dense);
-      write(mixed, largest_of(mixed), 0, plan->aside, at, out);
     } else {
-      write(dense, largest, 0, {}, at, out);
+      const std::size_t means = control_.means_bytes(tensor);
+      if (means != 0) write_means(means_of(tensor, map_sums(tensor, values_of(dense), options_.pool)), out);
+      if (const auto plan = choose_plan(dense, largest, at.frozen)) {
+        write_basis(plan->basis, out);
+        const auto mixed = mixed_by(*plan, dense);
+        write(mixed, largest_of(mixed), 0, {plan->aside.bytes + means, plan->aside.skew}, at, out);
+      } else {
+        write(dense, largest, 0, {means}, at, out);
+      }
     }
     if (out.size() - start > payload_bounds(tensor).max) {
       out.resize(start);

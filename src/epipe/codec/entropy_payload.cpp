@@ -9,7 +9,7 @@
 #include <limits>
 #include <optional>
 
-#include "epipe/codec/channel_basis.h"
+#include "epipe/codec/channel_means.h"
 #include "epipe/codec/kernels/transform.h"
 #include "epipe/codec/mix.h"
 #include "epipe/codec/token_stream.h"
@@ -107,6 +107,10 @@ void scale_values(std::span<float> x, int exponent) {
 std::string form_name(ByteView payload) {
   if (payload.empty()) return {};
   const auto kind = load<PayloadKind>(payload, 0);
+  if (kind == PayloadKind::kWithMeans && payload.size() > 3) {
+    const std::size_t means = means_bytes(load<std::uint16_t>(payload, 2));
+    return means < payload.size() ? form_name(payload.subspan(means)) : "";
+  }
   if (kind == PayloadKind::kMixed && payload.size() > 1) {
     const std::size_t basis = basis_bytes(load<std::uint8_t>(payload, 1));
     return basis < payload.size() ? "mixed " + form_name(payload.subspan(basis)) : "mixed";
@@ -192,27 +196,38 @@ Result<void> decode_chunks(const wire::TensorSpec& tensor, ByteView in, const ke
   return {};
 }
 
-Result<void> decode_mixed(const wire::TensorSpec& tensor, ByteView in, const kernels::Kernels& kernels, ThreadPool* pool,
-                          std::span<float> x) {
-  const auto basis = read_basis(tensor, in);
-  if (!basis) return basis.error();
-  const ByteView coded = in.subspan(basis_bytes(basis.value().channels()));
-  const auto inside = check_inside_mixed(tensor, coded);
-  if (!inside) return inside.error();
-  if (auto done = decode_chunks(tensor, coded, kernels, pool, x); !done) return done;
-  mix(tensor, basis.value().to_channels(), kernels, pool, x, x);
-  return {};
-}
-
 }  // namespace
 
-Result<void> check_inside_mixed(const wire::TensorSpec& tensor, ByteView first) {
-  if (first.empty() || load<PayloadKind>(first, 0) != PayloadKind::kCoded) return bad("expected a coded payload behind the basis");
-  ByteReader reader(first.subspan(1));
+std::size_t fronts_room(const wire::TensorSpec& tensor) {
+  constexpr std::size_t kHead = 16;  // of the coded payload, at most
+  const std::size_t means = has_channel_means(tensor) ? means_bytes(static_cast<std::size_t>(tensor.dims[1])) : 0;
+  return means + basis_bytes(ChannelBasis::kMostChannels) + kHead;
+}
+
+Result<Fronts> read_fronts(const wire::TensorSpec& tensor, ByteView first) {
+  Fronts fronts;
+  if (first.empty()) return bad("the payload is empty");
+  if (load<PayloadKind>(first, 0) == PayloadKind::kWithMeans) {
+    auto means = read_means(tensor, first);
+    if (!means) return means.error();
+    fronts.means = std::move(means).value();
+    fronts.bytes = means_bytes(fronts.means.size());
+    if (first.size() == fronts.bytes) return bad("nothing follows the means of the channels");
+  }
+  if (load<PayloadKind>(first, fronts.bytes) == PayloadKind::kMixed) {
+    auto basis = read_basis(tensor, first.subspan(fronts.bytes));
+    if (!basis) return basis.error();
+    fronts.bytes += basis_bytes(basis.value().channels());
+    fronts.basis = std::move(basis).value();
+  }
+  const ByteView coded = first.subspan(fronts.bytes);
+  if (coded.empty() || load<PayloadKind>(coded, 0) != PayloadKind::kCoded) return bad("expected a coded payload behind means and basis");
+  if (fronts.bytes == 0) return fronts;
+  ByteReader reader(coded.subspan(1));
   const auto head = read_head(tensor, reader);
   if (!head) return head.error();
-  if (head.value().exponent != 0) return bad("mixed channels have no exponent");
-  return {};
+  if (head.value().exponent != 0) return bad("a payload behind means or a basis has no exponent");
+  return fronts;
 }
 
 Result<void> decode_coded(const wire::TensorSpec& tensor, ByteView in, const kernels::Kernels& kernels, ThreadPool* pool,
@@ -227,9 +242,16 @@ Result<void> decode_coded(const wire::TensorSpec& tensor, ByteView in, const ker
     std::fill(x.begin(), x.end(), 0.0F);
     return {};
   }
-  if (kind == 2) return decode_chunks(tensor, in, kernels, pool, x);
-  if (kind == 3) return decode_mixed(tensor, in, kernels, pool, x);
-  return bad(fmt::format("expected kind 0 to 3 with its bytes, got {} and {} bytes", kind.value_or(255), in.size()));
+  if (kind < 2 || kind > 4) {
+    return bad(fmt::format("expected kind 0 to 4 with its bytes, got {} and {} bytes", kind.value_or(255), in.size()));
+  }
+  const auto fronts = read_fronts(tensor, in);
+  if (!fronts) return fronts.error();
+  const auto& [means, basis, bytes] = fronts.value();
+  EPIPE_TRY(decode_chunks(tensor, in.subspan(bytes), kernels, pool, x));
+  if (basis) mix(tensor, basis->to_channels(), kernels, pool, x, x);
+  if (!means.empty()) add_to_channels(tensor, shifts_to(tensor, means, map_sums(tensor, x, pool)), pool, x);
+  return {};
 }
 
 }  // namespace epipe::codec

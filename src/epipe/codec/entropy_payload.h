@@ -1,9 +1,12 @@
 #pragma once
 
+#include <optional>
 #include <string>
+#include <vector>
 
 #include "epipe/base/bytes.h"
 #include "epipe/base/result.h"
+#include "epipe/codec/channel_basis.h"
 #include "epipe/codec/codec.h"
 #include "epipe/codec/planes.h"
 #include "epipe/codec/share.h"
@@ -12,14 +15,15 @@
 
 // The payload of the entropy codecs. docs/wire_format.md is normative.
 //
-//   u8 kind: 0 values as they are (f32 each) | 1 all zeros | 3 mixed: a basis of the channels, then a coded payload | 2 coded:
+//   u8 kind: 0 values as they are (f32 each) | 1 all zeros | 4 the channels' means, then a payload of kind 2 or 3
+//            3 a basis of the channels, then a payload of kind 2 | 2 coded:
 //   u8 edge + 32 shift of the means + 128 if transformed | u8 context | u8 log2 of the chunk + 32 log2 of the lanes | f32 step
 //   i16 exponent | tables
 //   per chunk: varint words, varint raw bytes | zeros up to a multiple of 4
 //   per chunk: states and words | per chunk: raw bits
 namespace epipe::codec {
 
-enum class PayloadKind : std::uint8_t { kPlain = 0, kZeros = 1, kCoded = 2, kMixed = 3 };
+enum class PayloadKind : std::uint8_t { kPlain = 0, kZeros = 1, kCoded = 2, kMixed = 3, kWithMeans = 4 };
 
 struct CodedHead {
   Form form;
@@ -67,8 +71,16 @@ Result<CodedFront> read_front(const wire::TensorSpec& tensor, ByteView first, st
 Result<void> decode_coded(const wire::TensorSpec& tensor, ByteView in, const kernels::Kernels& kernels, ThreadPool* pool,
                           std::span<float> x);
 
-// Whether what follows a basis begins like a coded payload that may follow one.
-Result<void> check_inside_mixed(const wire::TensorSpec& tensor, ByteView first);
+// What may stand in front of a coded payload, read from its first bytes.
+struct Fronts {
+  std::vector<float> means;           // of the channels; empty without
+  std::optional<ChannelBasis> basis;  // that the coded values are in
+  std::size_t bytes = 0;              // of both; the coded payload follows
+};
+// For a payload of kind 2, 3 or 4. `first` holds all of it, or its first fronts_room() bytes.
+Result<Fronts> read_fronts(const wire::TensorSpec& tensor, ByteView first);
+
+std::size_t fronts_room(const wire::TensorSpec& tensor);
 
 // "dct 16" and so on, for people; see chosen_form().
 std::string form_name(ByteView payload);

@@ -8,12 +8,13 @@ namespace {
 constexpr const char* kStateName = "mixing";
 constexpr std::uint64_t kRecheck = 64;
 constexpr double kWorth = 0.95;  // of the cost without
+constexpr double kShare = 0.05;  // of the bits may go into a basis
 
 }  // namespace
 
 std::shared_ptr<const ChannelPlan> MixControl::choose(const torch::Tensor& x, RateControl& control, const Trial& trial, bool frozen) {
   const TensorSpec tensor = spec_of(x);
-  if (!wanted_ || !ChannelBasis::fits(tensor) || !control.affords(tensor, basis_bytes(tensor.dims[1]))) return nullptr;
+  if (!wanted_ || !ChannelBasis::fits(tensor) || !control.affords(tensor, basis_bytes(tensor.dims[1]), kShare)) return nullptr;
   Memory memory = memory_.value_or(Memory{});
   const bool known = memory.calls > 0 && memory.channels == x.size(1);
   if (!known || (memory.calls % kRecheck == 0 && !frozen)) {

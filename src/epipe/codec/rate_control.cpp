@@ -6,6 +6,7 @@
 #include <cmath>
 #include <limits>
 
+#include "epipe/codec/channel_means.h"
 #include "epipe/wire/frame.h"
 
 namespace epipe::codec {
@@ -121,10 +122,16 @@ RateControl::Choice RateControl::choose_form(const TensorSpec& tensor, SymbolSou
   return best;
 }
 
-bool RateControl::affords(const TensorSpec& tensor, std::size_t bytes) const {
-  constexpr double kShare = 0.05;
+bool RateControl::affords(const TensorSpec& tensor, std::size_t bytes, double share) const {
   const double rate = target_.is_error ? 1 : target_.value;
-  return 8 * static_cast<double>(bytes) <= kShare * rate * static_cast<double>(tensor.values());
+  return 8 * static_cast<double>(bytes) <= share * rate * static_cast<double>(tensor.values());
+}
+
+std::size_t RateControl::means_bytes(const TensorSpec& tensor) const {
+  constexpr double kShare = 0.01;
+  if (!has_channel_means(tensor)) return 0;
+  const std::size_t bytes = codec::means_bytes(static_cast<std::size_t>(tensor.dims[1]));
+  return affords(tensor, bytes, kShare) ? bytes : 0;
 }
 
 double RateControl::cost(const TensorSpec& tensor, float largest, Passes& passes, const Aside& aside) const {

@@ -60,8 +60,9 @@ class RateControl {
 
   // For a tensor that is not all zeros, scaled already; `largest` is its largest magnitude. Remembers what it found unless `frozen`.
   Decision decide(const TensorSpec& tensor, float largest, int exponent, Passes& passes, const Aside& aside, bool frozen);
-  // Whether the target leaves room for these bytes.
-  bool affords(const TensorSpec& tensor, std::size_t bytes) const;
+  // Whether the target leaves room for so many bytes, or for those of the channels' means: 0 where there are none or there is no room.
+  bool affords(const TensorSpec& tensor, std::size_t bytes, double share) const;
+  std::size_t means_bytes(const TensorSpec& tensor) const;
   // What coding it like this costs, in whatever the target leaves open: by the best form, on a sample. Remembers nothing.
   double cost(const TensorSpec& tensor, float largest, Passes& passes, const Aside& aside) const;
   void forget() { memory_.reset(); }

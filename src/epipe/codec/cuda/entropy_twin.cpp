@@ -1,7 +1,9 @@
 #include <cmath>
 
+#include "epipe/codec/channel_means.h"
 #include "epipe/codec/cuda/entropy_passes.h"
 #include "epipe/codec/cuda/twins.h"
+#include "epipe/codec/kernels/cuda/means.h"
 #include "epipe/codec/kernels/cuda/mix.h"
 #include "epipe/codec/kernels/cuda/plain.h"
 #include "epipe/codec/kernels/cuda/rans.h"
@@ -17,7 +19,6 @@ namespace {
 namespace cuda = kernels::cuda;
 
 constexpr std::size_t kMostFront = std::size_t{1} << 18U;  // bytes that hold the front of nearly every payload
-constexpr std::size_t kMostBasis = std::size_t{1} << 13U;  // bytes that hold every basis and the head behind it
 
 class EntropyTwin final : public Twin {
  public:
@@ -33,11 +34,18 @@ class EntropyTwin final : public Twin {
     if (exponent != 0) {
       DevicePasses scaled_passes(scaled(x, -exponent));
       payload = write(x, scaled_passes, std::ldexp(largest, -exponent), exponent, {}, at);
-    } else if (const auto plan = choose_plan(x, passes, at.frozen)) {
-      DevicePasses mixed(mixed_by(x, plan->from_channels));
-      payload = behind(plan->basis, x, write(x, mixed, kernels::key_value(mixed.largest()), 0, plan->aside, at));
     } else {
-      payload = write(x, passes, largest, 0, {}, at);
+      Bytes front;
+      if (control_.means_bytes(spec_of(x)) != 0) write_means(means_of(spec_of(x), map_sums(x)), front);
+      const std::size_t means = front.size();
+      if (const auto plan = choose_plan(x, passes, at.frozen)) {
+        write_basis(plan->basis, front);
+        DevicePasses mixed(mixed_by(x, plan->from_channels));
+        payload = write(x, mixed, kernels::key_value(mixed.largest()), 0, {plan->aside.bytes + means, plan->aside.skew}, at);
+      } else {
+        payload = write(x, passes, largest, 0, {means}, at);
+      }
+      payload = behind(front, x, payload);
     }
     return payload.size <= entropy_bounds(spec_of(x)).max ? payload : of_kind(x, PayloadKind::kPlain, x);
   }
@@ -47,8 +55,9 @@ class EntropyTwin final : public Twin {
     switch (static_cast<PayloadKind>(kind)) {
       case PayloadKind::kPlain: return decode_plain(x, in);
       case PayloadKind::kZeros: return in.size == 1 && decode_zeros(x);
-      case PayloadKind::kCoded: return decode_chunks(x, in, host);
-      case PayloadKind::kMixed: return decode_mixed(x, in, host);
+      case PayloadKind::kCoded:
+      case PayloadKind::kMixed:
+      case PayloadKind::kWithMeans: return decode_coded(x, in, host);
       default: return false;
     }
   }
@@ -94,26 +103,38 @@ class EntropyTwin final : public Twin {
                        static_cast<std::uint64_t>(x.size(2) * x.size(3)), there.data(), y.data_ptr<float>(), stream_of(x));
   }
 
-  static DevicePayload behind(const ChannelBasis& basis, const torch::Tensor& x, const DevicePayload& coded) {
-    Bytes front;
-    write_basis(basis, front);
+  static std::vector<double> map_sums(const torch::Tensor& x) {
+    const DeviceArray<double> sums(x, static_cast<std::size_t>(x.size(0) * x.size(1)));
+    cuda::sum_maps(x.data_ptr<float>(), sums.size(), static_cast<std::uint64_t>(x.size(2) * x.size(3)), sums.data(), stream_of(x));
+    return fetch_array(sums.data(), sums.size(), stream_of(x));
+  }
+  static void set_means(torch::Tensor& x, std::span<const float> means) {
+    const auto shifts = sent_array<float>(x, shifts_to(spec_of(x), means, map_sums(x)));
+    cuda::add_to_channels(x.data_ptr<float>(), static_cast<std::uint64_t>(x.size(0) * x.size(1)),
+                          static_cast<std::uint64_t>(x.size(2) * x.size(3)), shifts.data(), static_cast<unsigned>(x.size(1)), stream_of(x));
+  }
+
+  static DevicePayload behind(ByteView front, const torch::Tensor& x, const DevicePayload& coded) {
+    if (front.empty()) return coded;
     DevicePayload payload = new_payload(x, front.size() + coded.size);
     send(bytes_of(payload), front.data(), front.size(), stream_of(x));
     copy(bytes_of(payload) + front.size(), bytes_of(coded), coded.size, stream_of(x));
     return payload;
   }
 
-  static bool decode_mixed(torch::Tensor& x, const DevicePayload& in, ByteView host) {
+  static bool decode_coded(torch::Tensor& x, const DevicePayload& in, ByteView host) {
     Bytes first;
-    if (host.empty()) fetch(grow(first, std::min(in.size, kMostBasis)).data(), bytes_of(in), std::min(in.size, kMostBasis), stream_of(x));
-    const ByteView front = host.empty() ? ByteView(first) : host;
-    const auto basis = read_basis(spec_of(x), front);
-    if (!basis) return false;
-    const std::size_t size = basis_bytes(basis.value().channels());
-    if (!check_inside_mixed(spec_of(x), front.subspan(size))) return false;
+    if (host.empty()) {
+      const std::size_t size = std::min(in.size, fronts_room(spec_of(x)));
+      fetch(grow(first, size).data(), bytes_of(in), size, stream_of(x));
+    }
+    const auto fronts = read_fronts(spec_of(x), host.empty() ? ByteView(first) : host);
+    if (!fronts) return false;
+    const auto& [means, basis, size] = fronts.value();
     const DevicePayload coded{in.bytes.slice(0, static_cast<std::int64_t>(size)), in.size - size};
     if (!decode_chunks(x, coded, host.empty() ? host : host.subspan(size))) return false;
-    mix(x, basis.value().to_channels(), x);
+    if (basis) mix(x, basis->to_channels(), x);
+    if (!means.empty()) set_means(x, means);
     return true;
   }
 
