@@ -46,6 +46,7 @@ Sender::Sender(BoundaryConfig config, transport::Link& link, OnFailure on_failur
     : config_(std::move(config)), link_(link), on_failure_(std::move(on_failure)), waiting_(config_.capacity) {
   encoders_.push_back(make_encoder(config_.codec));  // a wrong spec fails here, not in the thread
   config_.codec = encoders_[0]->spec();
+  plain_ = make_encoder("none");
   thread_ = std::thread([this] { run(); });
 }
 
@@ -107,6 +108,11 @@ codec::Codec& Sender::encoder(std::size_t part) {
   return *encoders_[part];
 }
 
+codec::Codec& Sender::encoder(std::size_t part, const Parcel& parcel) {
+  const bool plain = parcel.plain_tail && part + 1 == parcel.tensors.size();
+  return plain ? *plain_ : encoder(part);
+}
+
 void Sender::encode_and_send(const Parcel& parcel) {
   if (parcel.tensors.empty()) return count(-1);
   if (parcel.tensors.size() > kMaxParts) throw std::runtime_error(fmt::format("a cut carries at most {} tensors", kMaxParts));
@@ -136,6 +142,7 @@ Bytes Sender::encode(const torch::Tensor& x, std::size_t part, const Parcel& par
     encode_frame(x, part, parcel, tag, frame);
   }
   traffic_.wire_bytes += frame.size();
+  if (&encoder(part, parcel) == plain_.get()) return frame;  // side data: bytes, and no values
   traffic_.values += static_cast<std::uint64_t>(x.numel());
   traffic_.form = codec::chosen_form(frame);
   if (parcel.measure_error) measure(x, frame);
@@ -143,11 +150,11 @@ Bytes Sender::encode(const torch::Tensor& x, std::size_t part, const Parcel& par
 }
 
 void Sender::encode_frame(const torch::Tensor& x, std::size_t part, const Parcel& parcel, const codec::FrameTag& tag, Bytes& out) {
-  const auto result = codec::encode_frame(encoder(part), x, tag, {parcel.frozen}, nullptr, out);
+  const auto result = codec::encode_frame(encoder(part, parcel), x, tag, {parcel.frozen}, nullptr, out);
   if (result) return;
   const ErrorCode code = result.error().code;
   if (config_.flag_non_finite && (code == ErrorCode::kNonFinite || code == ErrorCode::kOutOfRange)) {
-    return codec::encode_non_finite(encoder(part), x, tag, out);
+    return codec::encode_non_finite(encoder(part, parcel), x, tag, out);
   }
   throw std::runtime_error(fmt::format("{}: {}", describe(config_, parcel.step, parcel.micro_batch), result.error().text()));
 }
@@ -227,9 +234,10 @@ Parcel Receiver::recv_parcel() {
       parcel.micro_batch = header.micro_batch;
       parts = header.parts;
     }
+    const bool plain = config_.plain_tail && part > 0 && part + 1 == parts && header.codec == "none";
     const bool fits = header.cut == config_.cut && header.direction == config_.direction && header.step == parcel.step &&
                       header.micro_batch == parcel.micro_batch && header.part == part && header.parts == parts &&
-                      header.codec == config_.codec;
+                      (header.codec == config_.codec || plain);
     if (!fits) {
       throw std::runtime_error(
           fmt::format("{}: expected tensor {} of {} by {}, got tensor {} of {} by {} for cut {}, step {}, micro-batch {}",

@@ -28,7 +28,8 @@ struct Parcel {
   bool frozen = false;         // validation: the encoder's state stays as it is
   bool measure_error = false;  // decode what was encoded and compare, for the metrics
   std::vector<torch::Tensor> tensors;
-  HandOver ready{};  // when they are, on their device
+  bool plain_tail = false;  // the last tensor goes with the others and crosses as it is
+  HandOver ready{};         // when they are, on their device
 };
 
 struct BoundaryConfig {
@@ -39,6 +40,7 @@ struct BoundaryConfig {
   transport::Patience patience = transport::kForever;  // of a worker that waits for the peer
   wire::Limits limits{};
   torch::Device device = torch::kCPU;  // of the worker at this end
+  bool plain_tail = false;             // the last of several tensors may cross as it is
   bool flag_non_finite = false;  // NaN, Inf or what the codec cannot hold crosses as a flagged frame and arrives as NaN; false: an error
   Tracer* tracer = nullptr;      // outlives the boundary; null: no timeline
 };
@@ -79,6 +81,7 @@ class Sender {
   Bytes encode(const torch::Tensor& x, std::size_t part, const Parcel& parcel, const codec::FrameTag& tag);
   void encode_frame(const torch::Tensor& x, std::size_t part, const Parcel& parcel, const codec::FrameTag& tag, Bytes& out);
   void measure(const torch::Tensor& x, const Bytes& frame);
+  codec::Codec& encoder(std::size_t part, const Parcel& parcel);
   codec::Codec& encoder(std::size_t part);
 
   BoundaryConfig config_;
@@ -90,6 +93,7 @@ class Sender {
   std::int64_t unencoded_ = 0;  // parcels
   bool over_ = false;           // the thread has ended
   std::vector<std::unique_ptr<codec::Codec>> encoders_;
+  std::unique_ptr<codec::Codec> plain_;  // of a plain tail
   Traffic traffic_;
   std::thread thread_;  // last: it uses all of the above
 };

@@ -269,6 +269,8 @@ void add_network_flags(CLI::App& command, Flags& flags) {
 void add_training_flags(CLI::App& command, Flags& flags) {
   TrainConfig& c = flags.config;
   command.add_option("--schedule", c.schedule, "gpipe or 1f1b")->check(CLI::IsMember({"gpipe", "1f1b"}))->capture_default_str();
+  command.add_flag("--moments", c.moments,
+                   "Send sums of gradients times activations beside coded gradients of maps with at most 64 channels, and keep them");
   command.add_flag("--recompute", c.recompute, "Keep only the inputs of a stage and run its forward again before its backward");
   command
       .add_option("--loss-scaling", c.loss_scaling,

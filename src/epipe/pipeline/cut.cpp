@@ -21,6 +21,7 @@ boundary::BoundaryConfig boundary_config(const Cut::Config& config, Side side, D
   b.capacity = config.capacity;
   b.patience = config.patience;
   b.flag_non_finite = config.flag_non_finite;
+  b.plain_tail = config.moments && direction == Direction::kBackward;
   b.device = config.devices[static_cast<std::size_t>(side)];
   b.tracer = config.tracer;
   return b;

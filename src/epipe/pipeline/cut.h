@@ -20,6 +20,7 @@ class Cut {
     std::uint16_t index = 0;
     std::size_t capacity = 1;  // parcels per direction
     transport::Patience patience = transport::kForever;
+    bool moments = false;                                               // of gradients travel beside them
     bool flag_non_finite = false;                                       // see boundary/boundary.h
     std::array<torch::Device, 2> devices = {torch::kCPU, torch::kCPU};  // of the workers, by side
     Tracer* tracer = nullptr;                                           // outlives the cut

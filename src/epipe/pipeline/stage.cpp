@@ -1,5 +1,7 @@
 #include "epipe/pipeline/stage.h"
 
+#include "epipe/pipeline/moments.h"
+
 #include <torch/csrc/autograd/autograd.h>
 
 #include <algorithm>
@@ -93,12 +95,16 @@ bool Stage::gradients_finite() const {
   return finite.empty() || torch::stack(finite).all().item<bool>();
 }
 
-Tensors Stage::backward(int i, const Tensors& gradients) {
+Stage::InputGradients Stage::backward(int i, Tensors gradients) {
   const auto found = live_.find(i);
   TORCH_CHECK(found != live_.end(), "backward of micro-batch ", i, " without its forward");
   Live live = std::move(found->second);
   live_.erase(found);
   if (options_.recompute) live.outputs = run_layers(live.inputs, live.at);
+  if (options_.output_moments && live.outputs.size() == 1 && has_moments(live.outputs[0])) {
+    TORCH_CHECK(gradients.size() == 2, "expected a gradient and its moments, got ", gradients.size(), " tensors");
+    gradients = {with_moments(gradients[0].to(device_), live.outputs[0], gradients[1])};
+  }
   TORCH_CHECK(gradients.size() == live.outputs.size(), "expected ", live.outputs.size(), " gradients, got ", gradients.size());
 
   Tensors outputs;
@@ -110,14 +116,18 @@ Tensors Stage::backward(int i, const Tensors& gradients) {
   }
   if (!outputs.empty()) torch::autograd::backward(outputs, seeds);
 
-  Tensors input_gradients;
+  InputGradients result;
   for (const auto& input : live.inputs) {
     torch::Tensor gradient = input.grad();
     if (input.requires_grad() && !gradient.defined()) gradient = torch::zeros_like(input);
     if (options_.mask_gradients && gradient.defined()) gradient = torch::where(input.detach() == 0, torch::zeros_like(gradient), gradient);
-    input_gradients.push_back(std::move(gradient));
+    result.tensors.push_back(std::move(gradient));
   }
-  return input_gradients;
+  if (options_.input_moments && live.inputs.size() == 1 && has_moments(live.inputs[0])) {
+    result.tensors.push_back(moments(result.tensors[0], live.inputs[0]));
+    result.with_moments = true;
+  }
+  return result;
 }
 
 }  // namespace epipe::pipeline

@@ -22,6 +22,8 @@ class Stage {
     bool recompute = false;       // keep only the inputs of a micro-batch, and run its forward again before its backward
     bool mask_gradients = false;  // gradients of inputs that are 0 are 0
     layer::Precision precision = layer::Precision::kFp32;
+    bool input_moments = false;   // give the moments of the gradient of its input as well (moments.h)
+    bool output_moments = false;  // expect those of the gradient of its output, and put them back into it
     std::int64_t input_edge = 0;  // inputs are images of another size: resize them on the device; 0: take them as they are
   };
 
@@ -34,9 +36,13 @@ class Stage {
   // Runs micro-batch i without keeping anything.
   Tensors evaluate(const Tensors& inputs, const ForwardContext& at);
 
-  // Adds the gradients of micro-batch i to the parameters; `gradients` are those of its outputs, undefined where nobody used one. Returns
-  // the gradients of its inputs.
-  Tensors backward(int i, const Tensors& gradients);
+  // What a backward gives to the stage before.
+  struct InputGradients {
+    Tensors tensors;
+    bool with_moments = false;  // the last tensor is those of the one before it
+  };
+  // Adds the gradients of micro-batch i to the parameters; `gradients` are those of its outputs, undefined where nobody used one.
+  InputGradients backward(int i, Tensors gradients);
 
   // Whether no gradient of a parameter holds NaN or Inf. Waits for the device.
   bool gradients_finite() const;

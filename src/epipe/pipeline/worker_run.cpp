@@ -64,10 +64,13 @@ void WorkerRun::forward(const Action& action) {
 }
 
 // Waits only when the cut's queue is full.
-void WorkerRun::send(int j, Direction direction, int i, Tensors tensors) {
-  if (parts_.config.tap && run_.training) parts_.config.tap(j, direction, i, tensors);
+void WorkerRun::send(int j, Direction direction, int i, Tensors tensors, bool plain_tail) {
+  if (parts_.config.tap && run_.training) {
+    parts_.config.tap(j, direction, i, plain_tail ? Tensors(tensors.begin(), tensors.end() - 1) : tensors);
+  }
   const Span span(times_.wait, parts_.config.tracer, worker_, "wait", run_.id.step);
-  cut(j).send(direction, {run_.id.step, static_cast<std::uint32_t>(i), !run_.training, run_.id.measure_error, std::move(tensors)});
+  cut(j).send(direction,
+              {run_.id.step, static_cast<std::uint32_t>(i), !run_.training, run_.id.measure_error, std::move(tensors), plain_tail});
 }
 
 Tensors WorkerRun::recv(int j, Direction direction, int i) {
@@ -98,21 +101,22 @@ void WorkerRun::finish_forward(int i, const Tensors& outputs) {
 
 void WorkerRun::backward(const Action& action) {
   const auto [kind, i, j] = action;
+  Stage::InputGradients of_inputs;
   Tensors gradients = is_last(j) ? std::move(run_.loss_gradients[static_cast<std::size_t>(i)]) : recv(j, Direction::kBackward, i);
   {
     const Span span(times_.backward, parts_.config.tracer, worker_, "backward", run_.id.step, schedule::to_string(action));
-    gradients = backward(i, j, gradients);
+    of_inputs = backward(i, j, std::move(gradients));
   }
-  if (j > 0) send(j - 1, Direction::kBackward, i, std::move(gradients));
+  if (j > 0) send(j - 1, Direction::kBackward, i, std::move(of_inputs.tensors), of_inputs.with_moments);
 }
 
 // Micro-batches come in ascending order, so the last one completes the gradients of the stage.
-Tensors WorkerRun::backward(int i, int j, const Tensors& gradients) {
+Stage::InputGradients WorkerRun::backward(int i, int j, Tensors gradients) {
   const bool completes = !parts_.hooks.empty() && static_cast<std::size_t>(i) + 1 == run_.chunks.size();
-  if (!completes) return stage(j).backward(i, gradients);
+  if (!completes) return stage(j).backward(i, std::move(gradients));
   GradientHooks& hooks = *parts_.hooks[static_cast<std::size_t>(j)];
   hooks.arm();
-  Tensors of_inputs = stage(j).backward(i, gradients);
+  Stage::InputGradients of_inputs = stage(j).backward(i, std::move(gradients));
   hooks.finish();
   return of_inputs;
 }

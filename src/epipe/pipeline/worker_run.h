@@ -50,8 +50,8 @@ class WorkerRun {
  private:
   void forward(const schedule::Action& action);
   void backward(const schedule::Action& action);
-  Tensors backward(int i, int j, const Tensors& gradients);
-  void send(int j, wire::Direction direction, int i, Tensors tensors);
+  Stage::InputGradients backward(int i, int j, Tensors gradients);
+  void send(int j, wire::Direction direction, int i, Tensors tensors, bool plain_tail = false);
   Tensors recv(int j, wire::Direction direction, int i);
   void finish_forward(int i, const Tensors& outputs);
   void exchange_gradients();
