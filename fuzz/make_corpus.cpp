@@ -7,6 +7,8 @@
 
 #include "entropy_shapes.h"
 #include "epipe/base/file.h"
+#include "epipe/codec/channel_basis.h"
+#include "epipe/codec/channel_means.h"
 #include "epipe/codec/frame_codec.h"
 #include "session_seeds.h"
 #include "support/codecs.h"
@@ -30,6 +32,27 @@ bool write_frames(const std::string& folder) {
   return true;
 }
 
+// Means and a basis in front of coded payloads that an encoder would send without, because they are short.
+bool write_fronts(const std::string& folder, int index) {
+  const auto& shapes = fuzz::entropy_shapes();
+  for (std::size_t s = 0; s < shapes.size(); ++s) {
+    const wire::TensorSpec tensor{shapes[s]};
+    if (!codec::ChannelBasis::fits(tensor)) continue;
+    const std::vector<std::int64_t> sizes(shapes[s].begin(), shapes[s].end());
+    const auto channels = static_cast<std::size_t>(shapes[s][1]);
+    Bytes coded;
+    if (!codec_of("dct:4")->encode(torch::randn(sizes), {}, coded)) return false;
+    for (const int fronts : {1, 2, 3}) {
+      Bytes input(1, static_cast<std::byte>(s));
+      if ((fronts & 1) != 0) codec::write_means(std::vector<float>(channels, 0.5F), input);
+      if ((fronts & 2) != 0) codec::write_basis(codec::ChannelBasis::of_moments(std::vector<double>(channels * channels), channels), input);
+      input.insert(input.end(), coded.begin(), coded.end());
+      if (!write_file(fmt::format("{}/seed{:03}", folder, index++), {input})) return false;
+    }
+  }
+  return true;
+}
+
 bool write_payloads(const std::string& folder) {
   const auto& shapes = fuzz::entropy_shapes();
   int index = 0;
@@ -41,7 +64,7 @@ bool write_payloads(const std::string& folder) {
       if (!write_file(fmt::format("{}/seed{:03}", folder, index++), {input})) return false;
     }
   }
-  return true;
+  return write_fronts(folder, index);
 }
 
 bool write_conversations(const std::string& folder) {
