@@ -13,7 +13,8 @@ namespace epipe::codec {
 namespace {
 
 constexpr std::size_t kHead = 4;
-constexpr std::size_t kAlign = 16;  // of the payload behind the means
+constexpr std::size_t kAlign = 16;        // of the payload behind the means
+constexpr std::size_t kSmallestMap = 64;  // values: the sums of maps take little memory beside the tensor
 
 std::size_t map_size(const wire::TensorSpec& tensor) { return static_cast<std::size_t>(tensor.dims[2] * tensor.dims[3]); }
 std::size_t map_count(const wire::TensorSpec& tensor) { return static_cast<std::size_t>(tensor.dims[0] * tensor.dims[1]); }
@@ -44,7 +45,8 @@ double values_per_channel(const wire::TensorSpec& tensor) {
 }  // namespace
 
 bool has_channel_means(const wire::TensorSpec& tensor) {
-  return tensor.dims.size() == 4 && tensor.values() > 0 && tensor.dims[1] <= std::numeric_limits<std::uint16_t>::max();
+  return tensor.dims.size() == 4 && tensor.values() > 0 && tensor.dims[1] <= std::numeric_limits<std::uint16_t>::max() &&
+         map_size(tensor) >= kSmallestMap;
 }
 
 std::vector<double> map_sums(const wire::TensorSpec& tensor, std::span<const float> x, ThreadPool* pool) {

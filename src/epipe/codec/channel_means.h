@@ -16,7 +16,7 @@ namespace epipe::codec {
 // Sums over one map, each in a fixed order: 32 interleaved sums in float32, added up in float64 from the first to the last.
 inline constexpr std::size_t kMapSums = 32;
 
-// Whether a shape has channels whose means can travel.
+// Whether a shape has channels whose means can travel: four dims, maps of 64 values or more.
 bool has_channel_means(const wire::TensorSpec& tensor);
 
 // Of all maps, [N, C].

@@ -7,7 +7,7 @@ namespace {
 
 constexpr const char* kStateName = "mixing";
 constexpr std::uint64_t kRecheck = 64;
-constexpr double kWorth = 0.8;  // of the cost without: the sample may err by a few percent
+constexpr double kWorth = 0.8;   // of the cost without: the sample may err by a few percent
 constexpr double kShare = 0.05;  // of the bits may go into a basis
 
 }  // namespace

@@ -45,7 +45,7 @@ torch::Tensor dropout_mask(torch::IntArrayRef shape, double p, const ForwardCont
   const auto kept = static_cast<float>(1 / (1 - p));
   const auto threshold = static_cast<float>(p);
   const auto keys = sample_keys(at, name);
-  float* const out = mask.data_ptr<float>();
+  auto* const out = mask.data_ptr<float>();
   at::parallel_for(0, mask.numel(), kGrain, [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t i = begin; i < end;) {
       const std::int64_t sample = i / values;
@@ -72,7 +72,7 @@ TorchDropout::~TorchDropout() { --torch_dropouts; }
 void fill_uniform(torch::Tensor& x, double bound, std::uint64_t key) {
   const torch::NoGradGuard no_grad;
   auto values = torch::empty(x.sizes());
-  float* out = values.data_ptr<float>();
+  auto* out = values.data_ptr<float>();
   at::parallel_for(0, x.numel(), kGrain, [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t i = begin; i < end; ++i) out[i] = static_cast<float>(bound) * (2 * unit(key, static_cast<std::uint64_t>(i)) - 1);
   });
@@ -82,12 +82,12 @@ void fill_uniform(torch::Tensor& x, double bound, std::uint64_t key) {
 void fill_normal(torch::Tensor& x, double deviation, std::uint64_t key) {
   const torch::NoGradGuard no_grad;
   auto values = torch::empty(x.sizes());
-  float* out = values.data_ptr<float>();
+  auto* out = values.data_ptr<float>();
   at::parallel_for(0, x.numel(), kGrain, [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t i = begin; i < end; ++i) {
       // Box and Muller; 1 - u keeps the logarithm finite.
       const double u = 1 - static_cast<double>(unit(key, 2 * static_cast<std::uint64_t>(i)));
-      const double v = static_cast<double>(unit(key, 2 * static_cast<std::uint64_t>(i) + 1));
+      const auto v = static_cast<double>(unit(key, 2 * static_cast<std::uint64_t>(i) + 1));
       out[i] = static_cast<float>(deviation * std::sqrt(-2 * std::log(u)) * std::cos(2 * std::numbers::pi * v));
     }
   });
