@@ -14,7 +14,9 @@ namespace {
 
 constexpr const char* kStateName = "rate";
 constexpr std::int64_t kStateNumbers = 8;
-constexpr double kStepFloor = 2e-3;     // of the RMS of the values that are not zero
+constexpr double kStepFloor = 2e-3;          // of the RMS of the values that are not zero
+constexpr double kNearEnoughToAdapt = 0.03;  // octaves of bits or error
+constexpr double kCloseEnough = 0.003;
 constexpr double kAim = 0.994;          // of the target, which is an upper bound
 constexpr int kMaxPasses = 3;           // over the whole tensor, to meet the target
 constexpr int kMaxErrorPasses = 12;     // an error bound is kept
@@ -106,7 +108,8 @@ StepRange RateControl::range_for(const Form& form, const Scale& scale, float gue
 }
 
 float RateControl::find_step(const Sample& sample, double wanted, const StepRange& range) const {
-  return solve_step([&](float step) { return target_.is_error ? sample.squared_error(step) : sample.bits(step); }, wanted, range);
+  if (target_.is_error) return solve_step([&](float step) { return sample.squared_error(step); }, wanted, 2, range);
+  return solve_step([&](float step) { return sample.bits(step); }, wanted, -1, range);
 }
 
 // The form with the least error at the wanted rate, or the least bits at the wanted error, on the sample.
@@ -163,14 +166,18 @@ Decision RateControl::decide(const TensorSpec& tensor, const Scale& scale, int e
   const StepRange range = range_for(memory.form, scale, std::ldexp(memory.step, -exponent));
   Decision decision{planes, {memory.form, chunk_log2(), lanes_for(planes.chunk(0).symbols), range.guess, exponent}, {}, {}};
   CodedHead& head = decision.head;
-  const auto search = [&] { return find_step(sample, kAim * wanted / memory.correction, {range.floor, range.ceiling, head.step}); };
-  head.step = search();
+  const auto search = [&](double close_enough) {
+    return find_step(sample, kAim * wanted / memory.correction, {range.floor, range.ceiling, head.step, close_enough});
+  };
+  head.step = search(kNearEnoughToAdapt);
   sample.adapt(head.step);
   double got = 0;
   bool blind = false;  // too many bits, and the sample sees none of them
   for (int pass = 1; pass <= (target_.is_error || blind ? kMaxErrorPasses : kMaxPasses); ++pass) {
     const bool creeping = target_.is_error && pass > kMaxPasses;  // a tensor so small that its error jumps from step to step
-    head.step = creeping ? head.step * static_cast<float>(std::min(0.9, std::sqrt(0.95 * wanted / got))) : blind ? 2 * head.step : search();
+    head.step = creeping ? head.step * static_cast<float>(std::min(0.9, std::sqrt(0.95 * wanted / got)))
+                : blind  ? 2 * head.step
+                         : search(kCloseEnough);
     decision.zone = dead_zone(head.step, sample.rounding());
     passes.start_tokens(planes, decision.zone);
     const std::vector<Shift> shifts = sample.shifts(head.step);  // meanwhile, where the tokens are made on a device

@@ -13,7 +13,7 @@ namespace {
 constexpr std::size_t kPartSymbols = 1U << 12U;  // of rows
 constexpr std::size_t kBlockParts = 4;
 constexpr int kMaxSteps = 14;
-constexpr double kCloseEnough = 0.003;
+constexpr double kLeastStride = 0.01;  // octaves
 
 // Squared error, in steps, that a bit is worth: at a high rate the error is 1/12 and a bit quarters it, so -dD/dR = 2 ln 2 / 12.
 constexpr double kErrorPerBit = 0.1155;
@@ -168,8 +168,9 @@ double Sample::squared_error(float step) const {
   return std::accumulate(of_part.begin(), of_part.end(), 0.0) * scale_;
 }
 
-// Secant steps between the ends of a shrinking bracket, on logarithms; halving when they creep.
-float solve_step(const std::function<double(float)>& function, double target, const StepRange& range) {
+// From the guess outwards until the target lies in between, then secant steps between the ends of the shrinking bracket, halving when they
+// creep; all on logarithms.
+float solve_step(const std::function<double(float)>& function, double target, double slope, const StepRange& range) {
   struct Point {
     double step, value;  // log2; the value relative to the target
   };
@@ -178,25 +179,31 @@ float solve_step(const std::function<double(float)>& function, double target, co
   };
   const double lowest = std::log2(static_cast<double>(range.floor));
   const double highest = std::log2(static_cast<double>(range.ceiling));
-  const auto close = [](const Point& p) { return std::fabs(p.value) < kCloseEnough; };
-  Point here = at(std::clamp(std::log2(static_cast<double>(range.guess)), lowest, highest));
-  if (close(here)) return static_cast<float>(std::exp2(here.step));
-  // Which way: assume a falling function of the step is above the target when the step is too small.
-  const Point floor = at(lowest);
-  if (floor.value == here.value && floor.value <= 0) return range.floor;  // the same for every step: the sample holds zeros only
-  const bool falling = floor.value > here.value || (floor.value == here.value && floor.value > 0);
-  const auto too_small = [&](const Point& p) { return falling == (p.value > 0); };
-  if (!too_small(floor)) return range.floor;
-  Point low = too_small(here) ? here : floor;
-  Point high = too_small(here) ? at(highest) : here;
-  if (too_small(high)) return range.ceiling;
-  for (int i = 0; i < kMaxSteps; ++i) {
-    const double share = std::clamp(low.value / (low.value - high.value), 0.1, 0.9);
-    here = at(low.step + (high.step - low.step) * (i % 3 == 2 ? 0.5 : share));
-    if (close(here)) break;
-    (too_small(here) ? low : high) = here;
+  const auto close = [&](const Point& p) { return std::fabs(p.value) < range.close_enough; };
+  const auto result = [&](const Point& p) {
+    return p.step == lowest ? range.floor : p.step == highest ? range.ceiling : static_cast<float>(std::exp2(p.step));
+  };
+  const auto too_small = [&](const Point& p) { return (slope < 0) == (p.value > 0); };
+  const Point guess = at(std::clamp(std::log2(static_cast<double>(range.guess)), lowest, highest));
+  const bool upwards = too_small(guess);
+  const double end = upwards ? highest : lowest;
+  Point here = guess;
+  Point there = guess;
+  for (double stride = std::max(kLeastStride, 1.2 * std::fabs(guess.value / slope)); !close(there); stride *= 2) {
+    const bool says_nothing = there.step != guess.step && there.value == guess.value;  // the sample holds zeros only
+    if (there.step == end) return says_nothing ? range.floor : result(there);
+    here = there;
+    there = at(upwards ? std::min(here.step + stride, end) : std::max(here.step - stride, end));
+    if (too_small(there) != upwards) break;
   }
-  return static_cast<float>(std::exp2(here.step));
+  Point low = upwards ? here : there;
+  Point high = upwards ? there : here;
+  for (int i = 0; i < kMaxSteps && !close(there); ++i) {
+    const double share = std::clamp(low.value / (low.value - high.value), 0.1, 0.9);
+    there = at(low.step + (high.step - low.step) * (i % 3 == 2 ? 0.5 : share));
+    (too_small(there) ? low : high) = there;
+  }
+  return result(there);
 }
 
 }  // namespace epipe::codec

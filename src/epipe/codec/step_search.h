@@ -89,11 +89,13 @@ class Sample {
 struct StepRange {
   float floor;
   float ceiling;
-  float guess;  // where to start
+  float guess;                  // where to start
+  double close_enough = 0.003;  // octaves of the function's value
 };
 
-// The step at which a monotone function of it meets `target`, to about half a percent of the function's value; the nearer end of the
-// range where it does not, the floor where the function says nothing. The function and the target are positive.
-float solve_step(const std::function<double(float)>& function, double target, const StepRange& range);
+// The step at which a monotone function of it meets `target`, as closely as the range asks for; the nearer end of the
+// range where it does not, the floor where the function says nothing. The function and the target are positive; `slope` is about how the
+// function's logarithm follows the step's, and its sign is right.
+float solve_step(const std::function<double(float)>& function, double target, double slope, const StepRange& range);
 
 }  // namespace epipe::codec
