@@ -17,7 +17,7 @@ constexpr std::size_t kHead = 4;
 constexpr std::int64_t kPlaces = 4096;
 constexpr double kValueWeight = 1.0 / 64;  // against differences: as many of the symbols are means of blocks
 
-// A square matrix, row by row.
+// A square matrix, row by row. What follows is not LibTorch's because a basis, and with it a frame, must not depend on the LAPACK at hand.
 struct Square {
   std::vector<double> values;
   std::size_t n;

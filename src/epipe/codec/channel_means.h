@@ -9,8 +9,9 @@
 #include "epipe/base/thread_pool.h"
 #include "epipe/wire/tensor_spec.h"
 
-// The means over samples and places of the channels of [N, C, H, W]. In a gradient they are all that biases and normalization see, and
-// nearly nothing of what a quantizer sees: values that cancel a thousandfold. So they travel beside the coded values.
+// The means over samples and places of the channels of [N, C, H, W]. Biases and normalization see little else of a gradient, and a
+// quantizer does not see them: the values cancel to about a hundredth of what random signs would leave. So they travel beside the coded
+// values.
 namespace epipe::codec {
 
 // Sums over one map, each in a fixed order: 32 interleaved sums in float32, added up in float64 from the first to the last.

@@ -2,8 +2,8 @@
 
 #include <torch/types.h>
 
-// Sums over samples and places of a gradient times the activations it belongs to. The layers in front of a cut make the gradients of their
-// weights of little else; in the gradient of a map they are a thousandth of its energy, so a codec that keeps the map does not keep them.
+// Sums over samples and places of a gradient times the activations it belongs to: most of what the layers in front of a cut make the
+// gradients of their weights of. The values cancel in them, so a codec that keeps the map well does not keep them (bench/beside_the_cut).
 // Sent beside the coded gradient, they can be put back into it.
 namespace epipe::pipeline {
 
