@@ -180,6 +180,19 @@ torch::Tensor mean_coefficients(const torch::Tensor& maps, std::int64_t edge) {
 }
 
 // Rounding to the nearest errs by 0.29 of the step that it rounds to: 0.14 of the step with half of it, 0.07 with a quarter.
+// A device takes a chunk per warp: few long ones would leave most of it idle.
+TEST(Entropy, CutsLargeTensorsIntoChunksEnoughForADevice) {
+  torch::manual_seed(8);
+  const auto chunks = [](const torch::Tensor& x) {
+    const Bytes payload = payload_of(*codec_of("ec:0.25"), x);
+    const auto front = read_front(spec_of(x), payload, payload.size());
+    EXPECT_TRUE(front.ok());
+    return front.value().chunks.size();
+  };
+  EXPECT_EQ(chunks(torch::randn({1 << 21})), 4);   // 2^19 values, 0.4 % of their bits are states
+  EXPECT_EQ(chunks(torch::randn({1 << 23})), 64);  // 2^17, 1.6 %
+}
+
 TEST(BlockMeans, AreKeptAtHalfTheStepAndThoseOfWholeMapsAtAQuarter) {
   torch::manual_seed(14);
   const auto maps = smooth_maps(4, 16, 48, 48) + torch::randn({4, 16, 1, 1}) * 9;

@@ -85,10 +85,18 @@ std::vector<Form> RateControl::forms(const TensorSpec& tensor) const {
   return all;
 }
 
-unsigned RateControl::chunk_log2() const {
-  constexpr double kStateShare = 0.005;  // of the bits may go into states
+// Long chunks, for their states cost bits; shorter ones where a large tensor would give a device less to do at once than it can.
+unsigned RateControl::chunk_log2(const TensorSpec& tensor) const {
+  constexpr double kStateShare = 0.005;     // of the bits may go into states
+  constexpr double kMostStateShare = 0.02;  // of a large tensor's
+  constexpr double kLarge = 1U << 22U;      // values
+  constexpr double kManyChunks = 512;
   const double rate = target_.is_error ? 1 : target_.value;
-  return static_cast<unsigned>(std::clamp(std::ceil(std::log2(16.0 * kernels::kMaxStates / kStateShare / rate)), 14.0, 20.0));
+  const auto log2_for = [&](double share) { return std::ceil(std::log2(16.0 * kernels::kMaxStates / share / rate)); };
+  const auto values = static_cast<double>(tensor.values());
+  const double longest = log2_for(kStateShare);
+  const double wanted = values < kLarge ? longest : std::max(std::ceil(std::log2(values / kManyChunks)), log2_for(kMostStateShare));
+  return static_cast<unsigned>(std::clamp(std::min(wanted, longest), 14.0, 20.0));
 }
 
 // Bits that the payload may take, or the squared error it may have.
@@ -116,7 +124,7 @@ float RateControl::find_step(const Sample& sample, double wanted, const StepRang
 RateControl::Choice RateControl::choose_form(const TensorSpec& tensor, SymbolSource& source, const Scale& scale, double wanted) const {
   Choice best{{}, std::numeric_limits<double>::infinity()};
   for (const Form& form : forms(tensor)) {
-    const Sample sample(Planes(tensor, form, chunk_log2()), source, *options_.kernels, options_.pool, kChoiceSymbols);
+    const Sample sample(Planes(tensor, form, chunk_log2(tensor)), source, *options_.kernels, options_.pool, kChoiceSymbols);
     const float step = find_step(sample, wanted, range_for(form, scale, 0));
     // At the floor of the step the rate decides.
     const double cost = target_.is_error ? sample.bits(step) : sample.squared_error(step) * std::exp2(2 * sample.bits(step) / wanted);
@@ -160,11 +168,11 @@ Decision RateControl::decide(const TensorSpec& tensor, const Scale& scale, int e
     if (!fits || !(form == memory.form)) memory = {form, 0, {}, 1, memory.calls};
   }
   ++memory.calls;
-  const Planes planes(tensor, memory.form, chunk_log2());
+  const Planes planes(tensor, memory.form, chunk_log2(tensor));
   Sample sample(planes, passes, *options_.kernels, options_.pool);
   sample.set_rounding(memory.rounding);
   const StepRange range = range_for(memory.form, scale, std::ldexp(memory.step, -exponent));
-  Decision decision{planes, {memory.form, chunk_log2(), lanes_for(planes.chunk(0).symbols), range.guess, exponent}, {}, {}};
+  Decision decision{planes, {memory.form, chunk_log2(tensor), lanes_for(planes.chunk(0).symbols), range.guess, exponent}, {}, {}};
   CodedHead& head = decision.head;
   const auto search = [&](double close_enough) {
     return find_step(sample, kAim * wanted / memory.correction, {range.floor, range.ceiling, head.step, close_enough});

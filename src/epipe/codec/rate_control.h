@@ -87,7 +87,7 @@ class RateControl {
 
   static Scale scale_of(float largest, std::span<const BlockSums> blocks);
   std::vector<Form> forms(const TensorSpec& tensor) const;
-  unsigned chunk_log2() const;
+  unsigned chunk_log2(const TensorSpec& tensor) const;
   double goal(const TensorSpec& tensor, const Scale& scale, const Aside& aside) const;
   StepRange range_for(const Form& form, const Scale& scale, float guess) const;
   float find_step(const Sample& sample, double wanted, const StepRange& range) const;

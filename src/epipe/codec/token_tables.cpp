@@ -20,6 +20,40 @@ constexpr double kTableBits = 28;         // and a table by itself
 
 double n_log_n(double n) { return n > 0 ? n * std::log2(n) : 0; }
 
+// Sums of whole numbers, exact in any order.
+struct Magnitudes {
+  double sum = 0;
+  double count = 0;
+
+  explicit Magnitudes(const TokenCounts& counts) {
+    for (std::size_t t = 0; t < kTokens; ++t) {
+      if (counts[t] == 0) continue;
+      const auto token = static_cast<std::uint8_t>(t);
+      sum += static_cast<double>(token < kernels::kFirstEscape ? kernels::magnitude_of(token) : kernels::escape_base(token)) * counts[t];
+      count += counts[t];
+    }
+  }
+  void add(const Magnitudes& other) {
+    sum += other.sum;
+    count += other.count;
+  }
+  double mean() const { return sum / count; }
+};
+
+// What a table and the tokens of these slots take.
+template <typename Count>
+double bits_of(Count&& count) {
+  double total = 0;
+  double bits = kTableBits;
+  for (std::size_t t = 0; t < kTokens; ++t) {
+    const double n = count(t);
+    if (n == 0) continue;
+    total += n;
+    bits += kTokenBits - n_log_n(n);
+  }
+  return bits + n_log_n(total);
+}
+
 // Slots that share a table.
 struct Group {
   TokenCounts counts{};
@@ -27,75 +61,60 @@ struct Group {
   std::vector<std::size_t> slots;
   double bits = 0;  // tokens and table
 
-  void update() {
-    double total = 0;
-    bits = kTableBits;
-    for (std::size_t t = 0; t < kTokens; ++t) {
-      if (counts[t] == 0) continue;
-      total += counts[t];
-      bits += kTokenBits - n_log_n(counts[t]);
-    }
-    bits += n_log_n(total);
+  void add(const TokenCounts& other, const Shift& other_shift, std::span<const std::size_t> other_slots) {
+    for (std::size_t t = 0; t < kTokens; ++t) counts[t] += other[t];
+    shift.add(other_shift);
+    slots.insert(slots.end(), other_slots.begin(), other_slots.end());
+  }
+  void add_up() {
+    bits = bits_of([&](std::size_t t) { return static_cast<double>(counts[t]); });
   }
 };
-
-Group merged(const Group& a, const Group& b) {
-  Group both = a;
-  for (std::size_t t = 0; t < kTokens; ++t) both.counts[t] += b.counts[t];
-  both.shift.add(b.shift);
-  both.slots.insert(both.slots.end(), b.slots.begin(), b.slots.end());
-  both.update();
-  return both;
-}
-
-double mean_magnitude(const TokenCounts& counts) {
-  double sum = 0;
-  double total = 0;
-  for (std::size_t t = 0; t < kTokens; ++t) {
-    const auto token = static_cast<std::uint8_t>(t);
-    const double magnitude = token < kernels::kFirstEscape ? kernels::magnitude_of(token) : kernels::escape_base(token);
-    sum += magnitude * counts[t];
-    total += counts[t];
-  }
-  return sum / total;
-}
 
 // The used slots in the order of their mean magnitude, about equal ones together from the start.
 std::vector<Group> first_groups(std::span<const TokenCounts> counts, std::span<const Shift> shifts) {
   struct Used {
+    Magnitudes magnitudes;
     double mean;
     std::size_t slot;
   };
   std::vector<Used> used;
   for (std::size_t s = 0; s < counts.size(); ++s) {
-    if (std::any_of(counts[s].begin(), counts[s].end(), [](std::uint32_t c) { return c != 0; }))
-      used.push_back({mean_magnitude(counts[s]), s});
+    const Magnitudes magnitudes(counts[s]);
+    if (magnitudes.count > 0) used.push_back({magnitudes, magnitudes.mean(), s});
   }
   std::sort(used.begin(), used.end(), [](const Used& a, const Used& b) { return a.mean != b.mean ? a.mean < b.mean : a.slot < b.slot; });
   const auto octave = [](double mean) { return std::floor(4 * std::log2(mean + 1.0 / 1024)); };
   std::vector<Group> groups;
+  Magnitudes last{{}};  // of the last group
   for (const Used& u : used) {
-    Group own{counts[u.slot], shifts[u.slot], {u.slot}, 0};
-    own.update();
-    const bool joins = used.size() > kFirstGroups && !groups.empty() && octave(mean_magnitude(groups.back().counts)) == octave(u.mean);
+    const bool joins = used.size() > kFirstGroups && !groups.empty() && octave(last.mean()) == octave(u.mean);
     if (joins) {
-      groups.back() = merged(groups.back(), own);
+      groups.back().add(counts[u.slot], shifts[u.slot], {&u.slot, 1});
+      last.add(u.magnitudes);
     } else {
-      groups.push_back(std::move(own));
+      groups.push_back({counts[u.slot], shifts[u.slot], {u.slot}, 0});
+      last = u.magnitudes;
     }
   }
+  for (Group& group : groups) group.add_up();
   return groups;
 }
 
 // Merges neighbours as long as that saves bits or there are too many.
 void merge_groups(std::vector<Group>& groups) {
-  const auto gain = [&](std::size_t i) { return groups[i].bits + groups[i + 1].bits - merged(groups[i], groups[i + 1]).bits; };
+  const auto gain = [&](std::size_t i) {
+    const Group& a = groups[i];
+    const Group& b = groups[i + 1];
+    return a.bits + b.bits - bits_of([&](std::size_t t) { return static_cast<double>(a.counts[t] + b.counts[t]); });
+  };
   std::vector<double> gains;
   for (std::size_t i = 0; i + 1 < groups.size(); ++i) gains.push_back(gain(i));
   while (!gains.empty()) {
     const auto best = static_cast<std::size_t>(std::max_element(gains.begin(), gains.end()) - gains.begin());
     if (gains[best] < 0 && groups.size() <= kernels::kMaxTables) return;
-    groups[best] = merged(groups[best], groups[best + 1]);
+    groups[best].add(groups[best + 1].counts, groups[best + 1].shift, groups[best + 1].slots);
+    groups[best].add_up();
     groups.erase(groups.begin() + static_cast<std::ptrdiff_t>(best) + 1);
     gains.erase(gains.begin() + static_cast<std::ptrdiff_t>(best));
     if (best > 0) gains[best - 1] = gain(best - 1);
