@@ -53,7 +53,7 @@ def with_moments(gradient, wanted, activations):
     maps = torch.cat([flat(activations), torch.ones(1, flat(activations).shape[1]).double()])
     gram = maps @ maps.T
     unit = torch.where(gram.diag() > 0, gram.diag().clamp(min=1e-300).rsqrt(), torch.zeros_like(gram.diag()))
-    inverse = torch.linalg.pinv(gram * unit[:, None] * unit[None, :], rcond=1e-3, hermitian=True)
+    inverse = torch.linalg.pinv(gram * unit[:, None] * unit[None, :], rcond=1e-5, hermitian=True)
     factors = ((wanted - flat(gradient) @ maps.T) * unit) @ inverse * unit
     n, c, h, w = gradient.shape
     return gradient + (factors @ maps).float().reshape(c, n, h, w).transpose(0, 1)
@@ -90,7 +90,7 @@ def main():
             with torch.no_grad():
                 features = float((middle(activations).mean((2, 3)) - pooled).square().sum() / centred.square().sum())
             received = torch.cat([flat(activations), torch.ones(1, flat(activations).shape[1]).double()])
-            restored = with_moments(gradient, flat(sent.grad) @ received.T, sent)
+            restored = with_moments(gradient, flat(sent.grad) @ received.T, activations)
             row = {"codec": codec, "forward_bits": forward_bits, "activations": relative(sent.detach(), activations), "features": features,
                    "backward_bits": backward_bits, "gradient": relative(sent.grad, gradient)}
             for suffix, used in (("", gradient), ("_with_moments", restored)):
@@ -99,4 +99,5 @@ def main():
             print(json.dumps({k: float(f"{v:.3g}") if isinstance(v, float) else v for k, v in row.items()}), flush=True)
 
 
-main()
+if __name__ == "__main__":
+    main()

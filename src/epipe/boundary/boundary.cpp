@@ -31,6 +31,15 @@ void run_until_closed(const Work& work, const OnFailure& on_failure) {
   }
 }
 
+torch::Tensor decode(const wire::FrameView& frame, const BoundaryConfig& config, std::uint64_t step, std::uint32_t micro_batch) {
+  if (frame.header.non_finite && config.flag_non_finite) return codec::not_a_number(frame.header).to(config.device);
+  codec::CodecOptions options;
+  options.device = config.device;
+  auto x = codec::decode_payload(frame, options);
+  if (!x) throw std::runtime_error(fmt::format("{}: {}", describe(config, step, micro_batch), x.error().text()));
+  return std::move(x).value();
+}
+
 }  // namespace
 
 std::string describe(const BoundaryConfig& config, std::uint64_t step, std::uint32_t micro_batch) {
@@ -126,6 +135,7 @@ void Sender::encode_and_send(const Parcel& parcel) {
                               static_cast<std::uint8_t>(parcel.tensors.size()),
                               config_.direction};
     Bytes frame = encode(x, part, parcel, tag);
+    if (parcel.keep) keep(parcel, frame);
     if (part + 1 == parcel.tensors.size()) count(-1);
     double sending = 0;
     const Span span(sending, config_.tracer, track_of(config_, false), "send", parcel.step, fmt::format("send {}", parcel.micro_batch));
@@ -168,6 +178,28 @@ void Sender::measure(const torch::Tensor& x, const Bytes& frame) {
   const auto exact = x.to(torch::kFloat64);
   traffic_.error_energy += (exact - decoded.value().to(torch::kFloat64)).square().sum().item<double>();
   traffic_.signal_energy += exact.square().sum().item<double>();
+}
+
+// What is left of a step that failed is overwritten by the next one.
+void Sender::keep(const Parcel& parcel, const Bytes& frame) {
+  if (parcel.tensors.size() != 1) throw std::logic_error("only a parcel of one tensor can be kept");
+  if (config_.codec == "none") return;
+  const std::lock_guard lock(kept_mutex_);
+  kept_[parcel.micro_batch] = {parcel.step, frame};
+}
+
+torch::Tensor Sender::sent(std::uint64_t step, std::uint32_t micro_batch) {
+  Bytes bytes;
+  {
+    const std::lock_guard lock(kept_mutex_);
+    const auto found = kept_.find(micro_batch);
+    if (found == kept_.end() || found->second.step != step) return {};
+    bytes = std::move(found->second.frame);
+    kept_.erase(found);
+  }
+  const auto frame = wire::read_frame(bytes, config_.limits);
+  if (!frame) throw std::runtime_error("a frame of our own cannot be read: " + frame.error().text());
+  return decode(frame.value(), config_, step, micro_batch);
 }
 
 Traffic Sender::take_traffic() {
@@ -247,7 +279,7 @@ Parcel Receiver::recv_parcel() {
     {
       const Span span(decoding, config_.tracer, track_of(config_, true), "decode", parcel.step,
                       fmt::format("decode {}", parcel.micro_batch));
-      parcel.tensors.push_back(decode(frame.value(), parcel));
+      parcel.tensors.push_back(decode(frame.value(), config_, parcel.step, parcel.micro_batch));
     }
     const std::lock_guard lock(mutex_);
     traffic_.recv_seconds += receiving;
@@ -255,15 +287,6 @@ Parcel Receiver::recv_parcel() {
   }
   parcel.ready = HandOver(parcel.tensors);
   return parcel;
-}
-
-torch::Tensor Receiver::decode(const wire::FrameView& frame, const Parcel& parcel) const {
-  if (frame.header.non_finite && config_.flag_non_finite) return codec::not_a_number(frame.header).to(config_.device);
-  codec::CodecOptions options;
-  options.device = config_.device;
-  auto x = codec::decode_payload(frame, options);
-  if (!x) throw std::runtime_error(fmt::format("{}: {}", describe(config_, parcel.step, parcel.micro_batch), x.error().text()));
-  return std::move(x).value();
 }
 
 Parcel Receiver::next(std::uint64_t step, std::uint32_t micro_batch) {

@@ -4,6 +4,7 @@
 
 #include <condition_variable>
 #include <functional>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -29,6 +30,7 @@ struct Parcel {
   bool measure_error = false;  // decode what was encoded and compare, for the metrics
   std::vector<torch::Tensor> tensors;
   bool plain_tail = false;  // the last tensor goes with the others and crosses as it is
+  bool keep = false;        // its only tensor, as the peer gets it, for Sender::sent()
   HandOver ready{};         // when they are, on their device
 };
 
@@ -66,6 +68,9 @@ class Sender {
   void send(Parcel parcel);
   // Waits until all that was handed over is encoded, so that traffic and state are whole. Throws Closed, or TimedOut.
   void finish_encoding();
+  // The tensor of a parcel that was to be kept, as the peer got it; once, by the worker, after it was encoded. Undefined where nothing
+  // was kept, or the peer got what was sent.
+  torch::Tensor sent(std::uint64_t step, std::uint32_t micro_batch);
   // Counts since the last call.
   Traffic take_traffic();
   // The state of the encoders, one per tensor of a parcel; only between steps.
@@ -81,6 +86,7 @@ class Sender {
   Bytes encode(const torch::Tensor& x, std::size_t part, const Parcel& parcel, const codec::FrameTag& tag);
   void encode_frame(const torch::Tensor& x, std::size_t part, const Parcel& parcel, const codec::FrameTag& tag, Bytes& out);
   void measure(const torch::Tensor& x, const Bytes& frame);
+  void keep(const Parcel& parcel, const Bytes& frame);
   codec::Codec& encoder(std::size_t part, const Parcel& parcel);
   codec::Codec& encoder(std::size_t part);
 
@@ -95,7 +101,13 @@ class Sender {
   std::vector<std::unique_ptr<codec::Codec>> encoders_;
   std::unique_ptr<codec::Codec> plain_;  // of a plain tail
   Traffic traffic_;
-  std::thread thread_;  // last: it uses all of the above
+  struct Kept {
+    std::uint64_t step = 0;
+    Bytes frame;
+  };
+  std::mutex kept_mutex_;
+  std::map<std::uint32_t, Kept> kept_;  // by micro-batch
+  std::thread thread_;                  // last: it uses all of the above
 };
 
 class Receiver {
@@ -115,7 +127,6 @@ class Receiver {
  private:
   void run();
   Parcel recv_parcel();
-  torch::Tensor decode(const wire::FrameView& frame, const Parcel& parcel) const;
   Parcel next(std::uint64_t step, std::uint32_t micro_batch);
 
   BoundaryConfig config_;

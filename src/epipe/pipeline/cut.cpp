@@ -94,6 +94,9 @@ class Linked final : public Cut {
   std::vector<torch::Tensor> recv(Direction direction, std::uint64_t step, std::uint32_t micro_batch) override {
     return receiving(direction).receiver->recv(step, micro_batch);
   }
+  torch::Tensor sent(std::uint64_t step, std::uint32_t micro_batch) override {
+    return sending(Direction::kForward).sender->sent(step, micro_batch);
+  }
   void finish_encoding() override {
     for (End& end : ends_) {
       if (end.sender) end.sender->finish_encoding();

@@ -42,6 +42,8 @@ class Cut {
   // By the worker of the sending stage, and by that of the receiving one.
   virtual void send(wire::Direction direction, boundary::Parcel parcel) = 0;
   virtual std::vector<torch::Tensor> recv(wire::Direction direction, std::uint64_t step, std::uint32_t micro_batch) = 0;
+  // By the worker of the earlier stage: what the later one got of a parcel that was to be kept. Undefined where it got what was sent.
+  virtual torch::Tensor sent(std::uint64_t, std::uint32_t) { return {}; }
 
   // Waits until all that was sent from here is encoded, or looked at.
   virtual void finish_encoding() = 0;

@@ -9,7 +9,7 @@ namespace epipe::pipeline {
 namespace {
 
 constexpr std::int64_t kMostChannels = 64;
-constexpr double kSmallest = 1e-3;  // eigenvalue of the channels' correlations, relative to the largest, that still counts
+constexpr double kSmallest = 1e-5;  // eigenvalue of the channels' correlations, relative to the largest, that still counts
 
 // [N, C, HW], one value after the other, so that sums do not depend on strides.
 torch::Tensor maps_of(const torch::Tensor& x) {
@@ -55,6 +55,7 @@ torch::Tensor with_moments(const torch::Tensor& gradient, const torch::Tensor& x
   // C + 1 unknowns per channel: solved on the host.
   const auto missing = wanted.to(torch::kCPU, torch::kFloat64) - moments_of(own, maps).to(torch::kCPU);
   const auto gram = gram_of(maps).to(torch::kCPU);
+  if (!torch::isfinite(gram).all().item<bool>()) return gradient;
   const auto size = gram.diagonal().sqrt();
   const auto unit = torch::where(size > 0, 1 / size, torch::zeros_like(size));
   const auto correlations = gram * unit.unsqueeze(0) * unit.unsqueeze(1);

@@ -13,8 +13,9 @@ bool has_moments(const torch::Tensor& x);
 // [C, C + 1] in float32: every channel of the gradient with every channel of x, and with 1.
 torch::Tensor moments(const torch::Tensor& gradient, const torch::Tensor& x);
 
-// The gradient nearest to this one whose moments with x are the wanted ones, as far as the channels of x are different enough to tell: x
-// need only be about the tensor the wanted ones were made with. Throws std::runtime_error when they do not fit x.
+// The gradient nearest to this one whose moments with x are the wanted ones, as far as the channels of x are different enough to tell; the
+// gradient itself where x is not finite. x is what the wanted ones were made with: what arrived at the other side of the cut, not what was
+// sent. Throws std::runtime_error when they do not fit x.
 torch::Tensor with_moments(const torch::Tensor& gradient, const torch::Tensor& x, const torch::Tensor& wanted);
 
 }  // namespace epipe::pipeline

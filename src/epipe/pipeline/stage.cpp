@@ -95,15 +95,20 @@ bool Stage::gradients_finite() const {
   return finite.empty() || torch::stack(finite).all().item<bool>();
 }
 
+bool Stage::expects_moments(const Tensors& outputs) const {
+  return options_.output_moments && outputs.size() == 1 && has_moments(outputs[0]);
+}
+
 Stage::InputGradients Stage::backward(int i, Tensors gradients) {
   const auto found = live_.find(i);
   TORCH_CHECK(found != live_.end(), "backward of micro-batch ", i, " without its forward");
   Live live = std::move(found->second);
   live_.erase(found);
   if (options_.recompute) live.outputs = run_layers(live.inputs, live.at);
-  if (options_.output_moments && live.outputs.size() == 1 && has_moments(live.outputs[0])) {
-    TORCH_CHECK(gradients.size() == 2, "expected a gradient and its moments, got ", gradients.size(), " tensors");
-    gradients = {with_moments(gradients[0].to(device_), live.outputs[0], gradients[1])};
+  if (expects_moments(live.outputs)) {
+    TORCH_CHECK(gradients.size() == 2 || gradients.size() == 3, "expected a gradient and its moments, got ", gradients.size(), " tensors");
+    const auto there = gradients.size() == 3 ? gradients[2].to(device_) : live.outputs[0];
+    gradients = {with_moments(gradients[0].to(device_), there, gradients[1])};
   }
   TORCH_CHECK(gradients.size() == live.outputs.size(), "expected ", live.outputs.size(), " gradients, got ", gradients.size());
 

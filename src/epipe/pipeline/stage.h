@@ -23,7 +23,7 @@ class Stage {
     bool mask_gradients = false;  // gradients of inputs that are 0 are 0
     layer::Precision precision = layer::Precision::kFp32;
     bool input_moments = false;   // give the moments of the gradient of its input as well (moments.h)
-    bool output_moments = false;  // expect those of the gradient of its output, and put them back into it
+    bool output_moments = false;  // expect those of the gradient of its output, and put them back into it: see expects_moments()
     std::int64_t input_edge = 0;  // inputs are images of another size: resize them on the device; 0: take them as they are
   };
 
@@ -41,8 +41,10 @@ class Stage {
     Tensors tensors;
     bool with_moments = false;  // the last tensor is those of the one before it
   };
-  // Adds the gradients of micro-batch i to the parameters; `gradients` are those of its outputs, undefined where nobody used one.
+  // Adds the gradients of micro-batch i to the parameters; `gradients` are those of its outputs, undefined where nobody used one. Where
+  // moments are expected, they follow the gradient, and then the output as the next stage got it, unless it got what was sent.
   InputGradients backward(int i, Tensors gradients);
+  bool expects_moments(const Tensors& outputs) const;
 
   // Whether no gradient of a parameter holds NaN or Inf. Waits for the device.
   bool gradients_finite() const;

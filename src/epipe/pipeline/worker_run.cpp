@@ -60,17 +60,19 @@ void WorkerRun::forward(const Action& action) {
     tensors = run_.training ? stage(j).forward(i, tensors, j > 0, at) : stage(j).evaluate(tensors, at);
     if (is_last(j)) finish_forward(i, tensors);
   }
-  if (!is_last(j)) send(j, Direction::kForward, i, std::move(tensors));
+  if (is_last(j)) return;
+  const bool keep = run_.training && stage(j).expects_moments(tensors);
+  send(j, Direction::kForward, i, std::move(tensors), {.keep = keep});
 }
 
 // Waits only when the cut's queue is full.
-void WorkerRun::send(int j, Direction direction, int i, Tensors tensors, bool plain_tail) {
+void WorkerRun::send(int j, Direction direction, int i, Tensors tensors, How how) {
   if (parts_.config.tap && run_.training) {
-    parts_.config.tap(j, direction, i, plain_tail ? Tensors(tensors.begin(), tensors.end() - 1) : tensors);
+    parts_.config.tap(j, direction, i, how.plain_tail ? Tensors(tensors.begin(), tensors.end() - 1) : tensors);
   }
   const Span span(times_.wait, parts_.config.tracer, worker_, "wait", run_.id.step);
-  cut(j).send(direction,
-              {run_.id.step, static_cast<std::uint32_t>(i), !run_.training, run_.id.measure_error, std::move(tensors), plain_tail});
+  cut(j).send(direction, {run_.id.step, static_cast<std::uint32_t>(i), !run_.training, run_.id.measure_error, std::move(tensors),
+                          how.plain_tail, how.keep});
 }
 
 Tensors WorkerRun::recv(int j, Direction direction, int i) {
@@ -103,11 +105,14 @@ void WorkerRun::backward(const Action& action) {
   const auto [kind, i, j] = action;
   Stage::InputGradients of_inputs;
   Tensors gradients = is_last(j) ? std::move(run_.loss_gradients[static_cast<std::size_t>(i)]) : recv(j, Direction::kBackward, i);
+  if (!is_last(j)) {
+    if (auto there = cut(j).sent(run_.id.step, static_cast<std::uint32_t>(i)); there.defined()) gradients.push_back(std::move(there));
+  }
   {
     const Span span(times_.backward, parts_.config.tracer, worker_, "backward", run_.id.step, schedule::to_string(action));
     of_inputs = backward(i, j, std::move(gradients));
   }
-  if (j > 0) send(j - 1, Direction::kBackward, i, std::move(of_inputs.tensors), of_inputs.with_moments);
+  if (j > 0) send(j - 1, Direction::kBackward, i, std::move(of_inputs.tensors), {.plain_tail = of_inputs.with_moments});
 }
 
 // Micro-batches come in ascending order, so the last one completes the gradients of the stage.

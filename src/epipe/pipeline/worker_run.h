@@ -51,7 +51,11 @@ class WorkerRun {
   void forward(const schedule::Action& action);
   void backward(const schedule::Action& action);
   Stage::InputGradients backward(int i, int j, Tensors gradients);
-  void send(int j, wire::Direction direction, int i, Tensors tensors, bool plain_tail = false);
+  struct How {
+    bool plain_tail = false;  // see boundary::Parcel
+    bool keep = false;
+  };
+  void send(int j, wire::Direction direction, int i, Tensors tensors, How how);
   Tensors recv(int j, wire::Direction direction, int i);
   void finish_forward(int i, const Tensors& outputs);
   void exchange_gradients();
