@@ -14,9 +14,8 @@ import tempfile
 
 import torch
 import torch.nn.functional as F
-import torchvision
 
-from measure import BATCH, flat, images, round_trip, with_moments
+from measure import BATCH, fine_tuned, flat, images, round_trip, with_moments
 
 CODECS = ["dct:1", "dct:0.5", "dct:0.25", "dct:0.125", "ec:1"]
 STEPS, BATCHES = 60, 10
@@ -25,18 +24,7 @@ NAMES = ("convolution", "gamma", "beta")
 
 def main():
     epipe, weights, data = sys.argv[1:4]
-    torch.manual_seed(0)
-    model = torchvision.models.mobilenet_v2()
-    model.load_state_dict(torch.load(weights))
-    model.classifier[1] = torch.nn.Linear(1280, 10)
-    model.train()
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.003, momentum=0.9)
-    for step in range(STEPS):
-        x, y = images(data, step * BATCH, BATCH)
-        optimizer.zero_grad()
-        F.cross_entropy(model(x), y).backward()
-        optimizer.step()
-
+    model = fine_tuned(weights, data, STEPS, 0.003)
     stem, middle = model.features[0], model.features[1:]
     parameters = list(stem.parameters())
     exact, errors = [], {}

@@ -59,20 +59,24 @@ def with_moments(gradient, wanted, activations):
     return gradient + (factors @ maps).float().reshape(c, n, h, w).transpose(0, 1)
 
 
-def main():
-    epipe, weights, data = sys.argv[1:4]
+def fine_tuned(weights, data, steps, rate):
     torch.manual_seed(0)
     model = torchvision.models.mobilenet_v2()
     model.load_state_dict(torch.load(weights))
     model.classifier[1] = torch.nn.Linear(1280, 10)
     model.train()
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.02, momentum=0.9)
-    for step in range(STEPS):
+    optimizer = torch.optim.SGD(model.parameters(), lr=rate, momentum=0.9)
+    for step in range(steps):
         x, y = images(data, step * BATCH, BATCH)
         optimizer.zero_grad()
         F.cross_entropy(model(x), y).backward()
         optimizer.step()
+    return model
 
+
+def main():
+    epipe, weights, data = sys.argv[1:4]
+    model = fine_tuned(weights, data, STEPS, 0.02)
     stem, middle = model.features[0], model.features[1:]
     x, y = images(data, STEPS * BATCH, MEASURED)
     out = stem(x)
