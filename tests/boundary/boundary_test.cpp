@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <limits>
+
 #include "epipe/base/clock.h"
 #include "epipe/transport/inproc/inproc.h"
 

@@ -179,7 +179,6 @@ torch::Tensor mean_coefficients(const torch::Tensor& maps, std::int64_t edge) {
   return torch::avg_pool2d(maps.to(torch::kFloat64), {h, w}) * std::sqrt(static_cast<double>(h * w));
 }
 
-// Rounding to the nearest errs by 0.29 of the step that it rounds to: 0.14 of the step with half of it, 0.07 with a quarter.
 // A device takes a chunk per warp: few long ones would leave most of it idle.
 TEST(Entropy, CutsLargeTensorsIntoChunksEnoughForADevice) {
   torch::manual_seed(8);
@@ -193,6 +192,7 @@ TEST(Entropy, CutsLargeTensorsIntoChunksEnoughForADevice) {
   EXPECT_EQ(chunks(torch::randn({1 << 23})), 64);  // 2^17, 1.6 %
 }
 
+// Rounding to the nearest errs by 0.29 of the step that it rounds to: 0.14 of the step with half of it, 0.07 with a quarter.
 TEST(BlockMeans, AreKeptAtHalfTheStepAndThoseOfWholeMapsAtAQuarter) {
   torch::manual_seed(14);
   const auto maps = smooth_maps(4, 16, 48, 48) + torch::randn({4, 16, 1, 1}) * 9;
