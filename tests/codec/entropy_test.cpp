@@ -7,6 +7,7 @@
 #include "epipe/codec/entropy_payload.h"
 #include "epipe/codec/kernels/transform.h"
 #include "epipe/codec/measure.h"
+#include "epipe/codec/step_search.h"
 #include "epipe/codec/token_tables.h"
 #include "support/codecs.h"
 
@@ -303,11 +304,52 @@ TEST(Entropy, AdaptsItsStepFromCallToCallUnlessFrozen) {
   const auto codec = codec_of("ec:2");
   EXPECT_TRUE(codec->state().empty());
   wire_rate(*codec, torch::randn({100'000}));
-  const auto before = codec->state().at("rate").clone();
-  wire_rate(*codec, torch::randn({100'000}) * 7, true);
-  EXPECT_TRUE(torch::equal(codec->state().at("rate"), before));
-  wire_rate(*codec, torch::randn({100'000}) * 7);
-  EXPECT_NEAR((codec->state().at("rate")[3] / before[3]).item<double>(), 7, 0.2);
+  const auto before = codec->state().at("step").clone();
+  wire_rate(*codec, heavy_tails({100'000}), true);
+  EXPECT_TRUE(torch::equal(codec->state().at("step"), before));
+  wire_rate(*codec, heavy_tails({100'000}));
+  EXPECT_LT((codec->state().at("step")[3] / before[3]).item<double>(), 0.9);
+}
+
+TEST(Entropy, FollowsTheScaleOfATensorAtOnce) {
+  for (const std::string spec : {"ec:2", "dct:0.5"}) {
+    torch::manual_seed(14);
+    const auto codec = codec_of(spec);
+    const auto x = smooth_maps(4, 16, 56, 56);
+    const double before = wire_rate(*codec, x);
+    for (const float scale : {7.0F, 1e-20F, 1e20F, 0.3F})
+      EXPECT_NEAR(wire_rate(*codec, x * scale), before, 0.02 * before) << spec << ' ' << scale;
+  }
+}
+
+// What the tensor gives: value^slope times a constant.
+TEST(StepWalk, MeetsTheTargetOfAPowerAtTheThirdStep) {
+  const StepRange range{1e-6F, 1e6F, 0};
+  for (const double slope : {-0.4, -1.0, -2.5}) {
+    const auto got = [slope](float step) { return 100 * std::pow(step, slope); };
+    StepWalk walk(-1);
+    float step = 1;
+    for (int pass = 0; pass < 2; ++pass) step = walk.next(step, got(step), 30, range);
+    EXPECT_NEAR(got(step), 30, 0.01) << slope;
+    EXPECT_NEAR(walk.slope(), slope, 1e-3);
+  }
+}
+
+TEST(StepWalk, StaysInItsRangeAndNeverTurnsRound) {
+  const StepRange range{0.5F, 4, 0};
+  StepWalk walk(-1);
+  EXPECT_EQ(walk.next(1, 1e9, 1, range), 4);
+  EXPECT_EQ(walk.next(4, 1e9, 1, range), 4);  // as much as before
+  EXPECT_LT(walk.slope(), 0);
+}
+
+// Nothing beyond 3, much below: a secant would jump to and fro.
+TEST(StepWalk, ClosesInOnAJump) {
+  const StepRange range{1e-3F, 1e3F, 0};
+  StepWalk walk(-1);
+  float step = 1;
+  for (int pass = 0; pass < 12; ++pass) step = walk.next(step, step < 3 ? 5 : 0, 1, range);
+  EXPECT_NEAR(step, 3, 0.02);
 }
 
 TEST(TokenTables, ComeBackFromTheirBytes) {

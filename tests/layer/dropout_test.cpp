@@ -108,6 +108,10 @@ TEST_P(DropoutOnDevice, TakesTensorsOfAnyStrides) {
   const auto view = x.transpose(0, 1);  // [5, 6, 8]
   EXPECT_TRUE(torch::equal(dropout(view.to(torch::kCUDA), 0.3, at, "layer").cpu(), dropout(view, 0.3, at, "layer")));
   EXPECT_TRUE(torch::equal(dropout(x.to(torch::kCUDA).transpose(0, 1), 0.3, at, "layer").cpu(), dropout(view, 0.3, at, "layer")));
+
+  // Begins where no 16 bytes do.
+  const auto behind_one = [](const torch::Tensor& all) { return all.flatten().narrow(0, 1, 5 * 40).view({5, 40}); };
+  EXPECT_TRUE(torch::equal(dropout(behind_one(x.to(torch::kCUDA)), 0.3, at, "layer").cpu(), dropout(behind_one(x), 0.3, at, "layer")));
 }
 
 INSTANTIATE_TEST_SUITE_P(Types, DropoutOnDevice, ::testing::Values(torch::kFloat32, torch::kFloat16, torch::kBFloat16),

@@ -6,7 +6,6 @@ namespace epipe::codec {
 namespace {
 
 constexpr const char* kStateName = "mixing";
-constexpr std::uint64_t kRecheck = 64;
 constexpr double kWorth = 0.8;   // of the cost without: the sample may err by a few percent
 constexpr double kShare = 0.05;  // of the bits may go into a basis
 
@@ -17,7 +16,7 @@ std::shared_ptr<const ChannelPlan> MixControl::choose(const torch::Tensor& x, Ra
   if (!wanted_ || !ChannelBasis::fits(tensor) || !control.affords(tensor, basis_bytes(tensor.dims[1]), kShare)) return nullptr;
   Memory memory = memory_.value_or(Memory{});
   const bool known = memory.calls > 0 && memory.channels == x.size(1);
-  if (!known || (memory.calls % kRecheck == 0 && !frozen)) {
+  if (!known || (RateControl::is_time_to_choose(memory.calls) && !frozen)) {
     const bool mixed = memory.plan != nullptr;
     memory.plan = std::make_shared<ChannelPlan>(ChannelBasis::of_moments(channel_moments(x), tensor.dims[1]));
     if (!(trial.mixed(*memory.plan) < kWorth * trial.plain())) memory.plan.reset();

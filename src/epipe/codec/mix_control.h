@@ -37,7 +37,7 @@ class MixControl {
     std::function<double(const ChannelPlan&)> mixed;  // in this basis
   };
 
-  // How to mix them, or null. Tries it out on the first call, for other channels, and every 64 calls; remembers what it found unless
+  // How to mix them, or null. Tries it out on the first call, for other channels, and now and then; remembers what it found unless
   // `frozen`. Where it goes from one way to the other, what `control` remembers is of no use and forgotten.
   std::shared_ptr<const ChannelPlan> choose(const torch::Tensor& x, RateControl& control, const Trial& trial, bool frozen);
 

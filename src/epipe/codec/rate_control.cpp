@@ -3,8 +3,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <limits>
+#include <utility>
 
 #include "epipe/codec/channel_means.h"
 #include "epipe/wire/frame.h"
@@ -12,22 +14,25 @@
 namespace epipe::codec {
 namespace {
 
-constexpr const char* kStateName = "rate";
+constexpr const char* kStateName = "step";
 constexpr std::int64_t kStateNumbers = 8;
 constexpr double kStepFloor = 2e-3;          // of the RMS of the values that are not zero
 constexpr double kNearEnoughToAdapt = 0.03;  // octaves of bits or error
 constexpr double kCloseEnough = 0.003;
-constexpr double kAim = 0.994;          // of the target, which is an upper bound
-constexpr int kMaxPasses = 3;           // over the whole tensor, to meet the target
-constexpr int kMaxErrorPasses = 12;     // an error bound is kept
-constexpr std::uint64_t kRecheck = 64;  // calls after which the form is chosen again
+constexpr double kAim = 0.994;       // of the target, which is an upper bound
+constexpr int kMaxPasses = 3;        // over the whole tensor, to meet the target
+constexpr int kMaxSmallPasses = 6;   // over one no larger than a sample
+constexpr int kMaxBoundPasses = 12;  // an error bound is kept, a rate not exceeded by much
+constexpr double kMuch = 1.02;
+constexpr double kFar = 2;  // from the target: this tensor is nothing like the last one
 constexpr int kPlainExponents = 60;
 
-double payload_bits(const Planes& planes, const CodedHead& head, const TokenTables& tables, std::span<const TokenCounts> counts) {
+// Bits of a payload beside those of the tokens.
+double side_bits(const Planes& planes, const CodedHead& head, const TokenTables& tables) {
   Bytes side;
   write_tables(tables, planes.levels(), side);
   const double per_chunk = 16.0 * head.lanes + 8 * 4;  // states beyond what they carry, and the index
-  return coded_bits(counts, tables) + 8 * (12 + static_cast<double>(side.size())) + per_chunk * static_cast<double>(planes.chunks());
+  return 8 * (12 + static_cast<double>(side.size())) + per_chunk * static_cast<double>(planes.chunks());
 }
 
 // Means are what pooling, biases and normalization see of a map: half the step for those of blocks, a quarter where the block is the
@@ -39,13 +44,6 @@ std::uint8_t mean_shift(const TensorSpec& tensor) {
 
 // In the state: 0 without a transform, else 1 and the shift of its means.
 double transform_number(const Form& form) { return form.transform ? 1.0 + form.mean_shift : 0.0; }
-
-// Whether any token stands for a value that is not zero.
-bool any_level(std::span<const TokenCounts> counts) {
-  return std::any_of(counts.begin(), counts.end(), [](const TokenCounts& slot) {
-    return std::any_of(slot.begin() + 1, slot.end(), [](std::uint32_t count) { return count != 0; });
-  });
-}
 
 }  // namespace
 
@@ -159,49 +157,64 @@ Decision RateControl::decide(const TensorSpec& tensor, float largest, int expone
   return decision;
 }
 
+bool RateControl::is_time_to_choose(std::uint64_t calls) { return calls % 512 == 0 || (calls >= 16 && std::has_single_bit(calls)); }
+
+// Sets the sample's rounding as well.
+float RateControl::first_step(Sample& sample, double wanted, StepRange range) const {
+  range.close_enough = kNearEnoughToAdapt;
+  range.guess = find_step(sample, wanted, range);
+  sample.adapt(range.guess);
+  range.close_enough = kCloseEnough;
+  return find_step(sample, wanted, range);
+}
+
+// The first step comes from a sample; later ones from the call before, which says more of a tensor than a sample does.
 Decision RateControl::decide(const TensorSpec& tensor, const Scale& scale, int exponent, Passes& passes, double wanted,
                              Memory& memory) const {
   const bool fits = memory.calls > 0 && Planes::fits(tensor, memory.form);
-  if (!fits || memory.calls % kRecheck == 0) {
+  if (!fits || is_time_to_choose(memory.calls)) {
     const std::vector<Form> all = forms(tensor);
     const Form form = all.size() == 1 ? all.front() : choose_form(tensor, passes, scale, wanted).form;
-    if (!fits || !(form == memory.form)) memory = {form, 0, {}, 1, memory.calls};
+    if (!fits || !(form == memory.form)) memory = {form, 0, {}, target_.is_error ? 2.0 : -1.0, memory.calls};
   }
   ++memory.calls;
   const Planes planes(tensor, memory.form, chunk_log2(tensor));
   Sample sample(planes, passes, *options_.kernels, options_.pool);
   sample.set_rounding(memory.rounding);
-  const StepRange range = range_for(memory.form, scale, std::ldexp(memory.step, -exponent));
-  Decision decision{planes, {memory.form, chunk_log2(tensor), lanes_for(planes.chunk(0).symbols), range.guess, exponent}, {}, {}};
-  CodedHead& head = decision.head;
-  const auto search = [&](double close_enough) {
-    return find_step(sample, kAim * wanted / memory.correction, {range.floor, range.ceiling, head.step, close_enough});
-  };
-  head.step = search(kNearEnoughToAdapt);
-  sample.adapt(head.step);
-  double got = 0;
-  bool blind = false;  // too many bits, and the sample sees none of them
-  for (int pass = 1; pass <= (target_.is_error || blind ? kMaxErrorPasses : kMaxPasses); ++pass) {
-    const bool creeping = target_.is_error && pass > kMaxPasses;  // a tensor so small that its error jumps from step to step
-    head.step = creeping ? head.step * static_cast<float>(std::min(0.9, std::sqrt(0.95 * wanted / got)))
-                : blind  ? 2 * head.step
-                         : search(kCloseEnough);
-    decision.zone = dead_zone(head.step, sample.rounding());
+  const StepRange range = range_for(memory.form, scale, static_cast<float>(memory.step * scale.rms));
+  Decision decision{planes, {memory.form, chunk_log2(tensor), lanes_for(planes.chunk(0).symbols), 0, exponent}, {}, {}};
+  float& step = decision.head.step;
+  step = memory.step == 0 ? first_step(sample, kAim * wanted, range) : std::clamp(range.guess, range.floor, range.ceiling);
+  bool remembered = memory.step != 0;
+  const int usual = planes.symbols() > kSearchSymbols ? kMaxPasses : kMaxSmallPasses;
+  const double near = target_.is_error ? 0.93 : 0.98;
+  StepWalk walk(memory.slope);
+  for (int pass = 1;; ++pass) {
+    decision.zone = dead_zone(step, sample.rounding());
     passes.start_tokens(planes, decision.zone);
-    const std::vector<Shift> shifts = sample.shifts(head.step);  // meanwhile, where the tokens are made on a device
+    const std::vector<Shift> shifts = sample.shifts(step);  // meanwhile, where the tokens are made on a device
     const std::vector<TokenCounts> counts = passes.count_tokens();
     decision.tables = fit_tables(counts, shifts, planes.levels());
-    got = target_.is_error ? passes.squared_error(planes, decision.zone, decision.tables, head.step)
-                           : payload_bits(planes, head, decision.tables, counts);
-    const double promised = target_.is_error ? sample.squared_error(head.step) : sample.bits(head.step);
-    if (promised > 0 && got > 0) memory.correction = std::clamp(got / promised, 0.05, 20.0);
-    blind = !target_.is_error && promised <= 0 && got > wanted && head.step < range.ceiling && any_level(counts);
-    const bool at_end = head.step <= range.floor || creeping;
-    if (got <= wanted && (at_end || got >= (target_.is_error ? 0.93 : 0.98) * wanted)) break;
+    const double side = target_.is_error ? 0 : side_bits(planes, decision.head, decision.tables);
+    const double got = side + (target_.is_error ? passes.squared_error(planes, decision.zone, decision.tables, step)
+                                                : coded_bits(counts, decision.tables));
+    const double most = std::max(wanted, side + 0.5 * wanted);  // however large the tables, tokens may take half
+    const bool kept = got <= most && (got >= near * most || step <= range.floor || pass > usual);
+    if (kept || pass >= (target_.is_error || got > kMuch * most ? kMaxBoundPasses : usual)) {
+      memory.step = step / scale.rms;
+      memory.rounding = rounding_for(counts);
+      memory.slope = walk.slope();
+      return decision;
+    }
+    if (std::exchange(remembered, false) && std::max(got, most) > kFar * std::min(got, most)) {
+      step = first_step(sample, kAim * wanted, range);
+      pass = 0;
+      continue;
+    }
+    const bool creeps = target_.is_error && pass >= usual;  // a tensor so small that its error jumps from step to step
+    step = creeps ? step * static_cast<float>(std::min(0.9, std::sqrt(0.95 * wanted / got)))
+                  : walk.next(step, got - side, kAim * (most - side), range);
   }
-  memory.step = std::ldexp(head.step, exponent);
-  memory.rounding = sample.rounding();
-  return decision;
 }
 
 State RateControl::state() const {
@@ -212,7 +225,7 @@ State RateControl::state() const {
                                        memory_->step,
                                        memory_->rounding.threshold,
                                        memory_->rounding.offset,
-                                       memory_->correction,
+                                       memory_->slope,
                                        static_cast<double>(memory_->calls)};
   return {{kStateName, torch::tensor(numbers, torch::kFloat64)}};
 }
@@ -226,7 +239,7 @@ void RateControl::set_state(const State& state) {
   const Form form{static_cast<std::uint8_t>(n[0]), static_cast<Context>(static_cast<std::uint8_t>(n[1])), n[2] != 0,
                   static_cast<std::uint8_t>(std::clamp(n[2] - 1, 0.0, 3.0))};
   const Rounding rounding{static_cast<float>(n[4]), static_cast<float>(n[5])};
-  memory_ = Memory{form, static_cast<float>(n[3]), rounding, n[6], static_cast<std::uint64_t>(n[7])};
+  memory_ = Memory{form, n[3], rounding, n[6], static_cast<std::uint64_t>(n[7])};
 }
 
 }  // namespace epipe::codec

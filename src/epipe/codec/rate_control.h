@@ -66,6 +66,8 @@ class RateControl {
   // What coding it like this costs, in whatever the target leaves open: by the best form, on a sample. Remembers nothing.
   double cost(const TensorSpec& tensor, float largest, Passes& passes, const Aside& aside) const;
   void forget() { memory_.reset(); }
+  // Whether what an encoder chose is to be looked at again after so many calls: soon at first, when training changes a tensor most.
+  static bool is_time_to_choose(std::uint64_t calls);
 
   State state() const;
   void set_state(const State& state);
@@ -74,9 +76,9 @@ class RateControl {
   // What the encoder remembers.
   struct Memory {
     Form form;
-    float step = 0;
+    double step = 0;  // of the RMS of the values that are not zero; 0 before the first
     Rounding rounding{};
-    double correction = 1;  // what the whole tensor took over what the sample promised
+    double slope = 0;  // of StepWalk
     std::uint64_t calls = 0;
   };
   struct Scale {
@@ -91,6 +93,7 @@ class RateControl {
   double goal(const TensorSpec& tensor, const Scale& scale, const Aside& aside) const;
   StepRange range_for(const Form& form, const Scale& scale, float guess) const;
   float find_step(const Sample& sample, double wanted, const StepRange& range) const;
+  float first_step(Sample& sample, double wanted, StepRange range) const;
   struct Choice {
     Form form;
     double cost;

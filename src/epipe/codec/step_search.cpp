@@ -35,6 +35,19 @@ struct ExtraBits {
 
 kernels::DeadZone dead_zone(float step, const Rounding& rounding) { return {1.0F / step, rounding.threshold, rounding.offset}; }
 
+Rounding rounding_for(std::span<const TokenCounts> counts) {
+  ExtraBits first;
+  ExtraBits second;
+  for (const TokenCounts& slot : counts) {
+    const double ones = 0.5 * (static_cast<double>(slot[1]) + slot[2]);
+    const double twos = 0.5 * (static_cast<double>(slot[3]) + slot[4]);
+    first.add(slot[0], ones);
+    second.add(ones, twos);
+  }
+  const float to_one = first.shift();
+  return {0.5F + to_one, 0.5F - std::min(second.shift(), to_one)};
+}
+
 Sample::Sample(const Planes& planes, SymbolSource& source, const kernels::Kernels& kernels, ThreadPool* pool, std::size_t symbols)
     : planes_(planes), kernels_(&kernels), pool_(pool), counts_(threads_of(pool), CountedTokens(planes.slots())) {
   if (planes.symbols() <= symbols) {
@@ -134,19 +147,6 @@ double Sample::bits(float step) const {
   return ideal_bits(counts.subspan(settled_ < 1 ? 1 : 0)) * scale_ / settled_;
 }
 
-void Sample::adapt(float step) {
-  ExtraBits first;
-  ExtraBits second;
-  for (const TokenCounts& slot : trial(step).counts) {
-    const double ones = 0.5 * (static_cast<double>(slot[1]) + slot[2]);
-    const double twos = 0.5 * (static_cast<double>(slot[3]) + slot[4]);
-    first.add(slot[0], ones);
-    second.add(ones, twos);
-  }
-  const float to_one = first.shift();
-  rounding_ = {0.5F + to_one, 0.5F - std::min(second.shift(), to_one)};
-}
-
 // Summed up by part, then over the parts in their order.
 std::vector<Shift> Sample::shifts(float step) const {
   const Trial& now = trial(step);
@@ -204,6 +204,24 @@ float solve_step(const std::function<double(float)>& function, double target, do
     (too_small(there) ? low : high) = there;
   }
   return result(there);
+}
+
+// A secant of the last two points, or along the known slope; between the steps that are known to be too small and too large, and never far
+// beyond what has been seen.
+float StepWalk::next(float step, double got, double target, const StepRange& range) {
+  constexpr double kFlattest = 0.25;
+  constexpr double kSteepest = 4;
+  constexpr double kFarthest = 3;  // octaves
+  const Point here{std::log2(static_cast<double>(step)), std::max(std::log2(std::max(got, 1e-300) / target), -kFarthest * kSteepest)};
+  if (before_ && std::fabs(here.step - before_->step) >= kLeastStride) {
+    const double seen = (here.value - before_->value) / (here.step - before_->step);
+    slope_ = std::copysign(std::clamp(std::copysign(1.0, slope_) * seen, kFlattest, kSteepest), slope_);
+  }
+  before_ = here;
+  ((slope_ < 0) == (here.value > 0) ? too_small_ : too_large_) = here.step;
+  double to = here.step + std::clamp(-here.value / slope_, -kFarthest, kFarthest);
+  if (too_small_ && too_large_ && !(to > *too_small_ && to < *too_large_)) to = 0.5 * (*too_small_ + *too_large_);
+  return std::clamp(static_cast<float>(std::exp2(to)), range.floor, range.ceiling);
 }
 
 }  // namespace epipe::codec

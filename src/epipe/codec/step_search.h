@@ -1,6 +1,7 @@
 #pragma once
 
 #include <functional>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -23,6 +24,8 @@ struct Rounding {
 };
 
 kernels::DeadZone dead_zone(float step, const Rounding& rounding);
+// What pays where tokens count to this: a level goes up where that takes off more error than its bits are worth.
+Rounding rounding_for(std::span<const TokenCounts> counts);
 
 inline constexpr std::size_t kSearchSymbols = 1U << 16U;  // to find a step
 inline constexpr std::size_t kChoiceSymbols = 1U << 19U;  // to choose between forms
@@ -41,8 +44,8 @@ class Sample {
   Sample(const Planes& planes, SymbolSource& source, const kernels::Kernels& kernels, ThreadPool* pool,
          std::size_t symbols = kSearchSymbols);
 
-  // Sets the rounding to what pays at this step: a level goes up where that takes off more error than its bits are worth.
-  void adapt(float step);
+  // Sets the rounding to what pays at this step.
+  void adapt(float step) { rounding_ = rounding_for(trial(step).counts); }
   const Rounding& rounding() const { return rounding_; }
   void set_rounding(const Rounding& rounding) { rounding_ = rounding; }
 
@@ -97,5 +100,25 @@ struct StepRange {
 // range where it does not, the floor where the function says nothing. The function and the target are positive; `slope` is about how the
 // function's logarithm follows the step's, and its sign is right.
 float solve_step(const std::function<double(float)>& function, double target, double slope, const StepRange& range);
+
+// Steps for one tensor, each from what those before really gave: `slope` is how the logarithm of that follows the step's, and is learnt
+// on the way.
+class StepWalk {
+ public:
+  explicit StepWalk(double slope) : slope_(slope) {}
+
+  // After `step` gave `got` where `target` was wanted.
+  float next(float step, double got, double target, const StepRange& range);
+  double slope() const { return slope_; }
+
+ private:
+  struct Point {
+    double step, value;  // log2; the value relative to the target
+  };
+  double slope_;
+  std::optional<Point> before_;
+  std::optional<double> too_small_;  // the largest step of which that is known, log2
+  std::optional<double> too_large_;  // the smallest
+};
 
 }  // namespace epipe::codec

@@ -26,26 +26,52 @@ __device__ void from_float(float x, float* out) { *out = x; }
 __device__ void from_float(float x, __half* out) { *out = __float2half_rn(x); }
 __device__ void from_float(float x, __nv_bfloat16* out) { *out = __float2bfloat16_rn(x); }
 
+// What a thread reads and writes at once.
+template <typename T, unsigned kSize>
+struct alignas(kSize * sizeof(T)) Pack {
+  T of[kSize];
+};
+
 // A row of blocks per sample.
-template <typename T>
+template <typename T, unsigned kSize>
 __global__ void __launch_bounds__(kThreads)
     drop_kernel(const T* __restrict__ x, T* __restrict__ y, Keys keys, std::size_t values, float p, float kept) {
   const std::uint64_t key = keys.of_sample[blockIdx.y];
-  const std::size_t begin = blockIdx.y * values;
+  const auto* const from = reinterpret_cast<const Pack<T, kSize>*>(x + blockIdx.y * values);
+  auto* const to = reinterpret_cast<Pack<T, kSize>*>(y + blockIdx.y * values);
   const std::size_t stride = static_cast<std::size_t>(gridDim.x) * blockDim.x;
-  for (std::size_t e = static_cast<std::size_t>(blockIdx.x) * blockDim.x + threadIdx.x; e < values; e += stride) {
-    from_float(to_float(x[begin + e]) * (unit(key, e) < p ? 0.0F : kept), y + begin + e);
+  for (std::size_t i = static_cast<std::size_t>(blockIdx.x) * blockDim.x + threadIdx.x; i < values / kSize; i += stride) {
+    Pack<T, kSize> pack = from[i];
+#pragma unroll
+    for (unsigned k = 0; k < kSize; ++k) {
+      from_float(to_float(pack.of[k]) * (unit(key, i * kSize + k) < p ? 0.0F : kept), &pack.of[k]);
+    }
+    to[i] = pack;
   }
+}
+
+template <unsigned kSize, typename T>
+void drop_packs(const T* x, T* y, const Keys& keys, std::size_t samples, std::size_t values, float p, float kept,
+                kernels::cuda::Stream stream) {
+  const dim3 grid(kernels::cuda::grid_for(values / kSize, kThreads), static_cast<unsigned>(samples));
+  drop_kernel<T, kSize><<<grid, kThreads, 0, stream>>>(x, y, keys, values, p, kept);
+  kernels::cuda::check_launch("drop");
 }
 
 template <typename T>
 void drop_samples(const void* x, void* y, std::span<const std::uint64_t> keys, std::size_t values, float p, float kept,
                   kernels::cuda::Stream stream) {
+  constexpr unsigned kPack = 16 / sizeof(T);
   Keys own{};
   std::copy(keys.begin(), keys.end(), own.of_sample);
-  const dim3 grid(kernels::cuda::grid_for(values, 2 * kThreads), static_cast<unsigned>(keys.size()));
-  drop_kernel<T><<<grid, kThreads, 0, stream>>>(static_cast<const T*>(x), static_cast<T*>(y), own, values, p, kept);
-  kernels::cuda::check_launch("drop");
+  const auto* const from = static_cast<const T*>(x);
+  auto* const to = static_cast<T*>(y);
+  const bool aligned = ((reinterpret_cast<std::uintptr_t>(x) | reinterpret_cast<std::uintptr_t>(y)) & 15U) == 0;
+  if (aligned && values % kPack == 0) {
+    drop_packs<kPack>(from, to, own, keys.size(), values, p, kept, stream);
+  } else {
+    drop_packs<1>(from, to, own, keys.size(), values, p, kept, stream);
+  }
 }
 
 }  // namespace
