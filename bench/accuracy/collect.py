@@ -38,7 +38,7 @@ def summary(folder):
     timed = steps[1:] or steps
     return {"model": pathlib.Path(setting(config, "model")).name, "data": setting(config, "data").split(":")[0],
             "image_size": setting(config, "image-size"), "max_length": setting(config, "max-length"), "batch": setting(config, "batch"),
-            "chunks": setting(config, "chunks"), "lr": setting(config, "lr"), "codec": setting(config, "codec"), "moments": setting(config, "moments") or False,
+            "chunks": setting(config, "chunks"), "lr": setting(config, "lr"), "codec": setting(config, "codec"), "codec_at": setting(config, "codec-at") or [], "precision": setting(config, "precision"), "moments": setting(config, "moments") or False,
             "seed": setting(config, "seed"), "devices": setting(config, "devices") or ["cpu"], "steps": len(steps),
             "metric": last["metric"], "val_metric": round(last["val_metric"], 4), "val_accuracy": round(last["val_accuracy"], 4),
             "val_loss": round(last["val_loss"], 4), "train_loss_last_10": round(sum(s["loss"] for s in steps[-10:]) / len(steps[-10:]), 4),

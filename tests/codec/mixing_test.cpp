@@ -148,7 +148,7 @@ TEST(Mixing, GoesOnFromItsState) {
   std::vector<Bytes> payloads;
   for (const auto& x : tensors) payloads.push_back(payload_of(*whole, x));
   EXPECT_TRUE(is_mixed(payloads.back()));
-  for (const std::size_t stop : {1U, 2U, 63U, 64U, 65U}) {
+  for (const std::size_t stop : {1U, 2U, 16U, 17U, 33U, 63U, 64U, 65U}) {
     const auto first = codec_of("dct:2");
     for (std::size_t i = 0; i < stop; ++i) payload_of(*first, tensors[i]);
     const auto second = codec_of("dct:2");
@@ -176,6 +176,25 @@ TEST(Mixing, StopsWhenChannelsAreNoLongerRelated) {
   Bytes last;
   for (int i = 0; i < 64; ++i) last = payload_of(*codec, smooth_maps(2, 8, 32));
   EXPECT_FALSE(is_mixed(last));
+}
+
+TEST(Mixing, FollowsChannelsThatTurn) {
+  torch::manual_seed(11);
+  const auto codec = codec_of("dct:2");
+  const auto combined = [](const torch::Tensor& by) {
+    return torch::einsum("ck,nkhw->nchw", {by, smooth_maps(2, 3, 32)}) + 0.05 * torch::randn({2, 16, 32, 32});
+  };
+  const auto error_in = [&](const torch::Tensor& x) {
+    const Bytes payload = payload_of(*codec, x);
+    EXPECT_TRUE(is_mixed(payload));
+    return relative_error(x, decoded(*codec, payload, x.sizes().vec()));
+  };
+  const auto before = torch::randn({16, 3});
+  const auto after = torch::randn({16, 3});
+  for (int call = 0; call < 80; ++call) error_in(combined(before));  // past the 64th, where all is tried again; the next is the 128th
+  double stale = 0;
+  for (int call = 80; call < 96; ++call) stale = error_in(combined(after));
+  EXPECT_LT(error_in(combined(after)), 0.5 * stale);
 }
 
 // The arithmetic of decoding as docs/wire_format.md has it, bit for bit.

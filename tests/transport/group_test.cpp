@@ -109,6 +109,22 @@ TEST(Group, SubgroupsSumAmongThemselves) {
   });
 }
 
+// The reader has what it waited for and goes, while the sender still waits for gloo to say so.
+TEST(Group, AMessageThatArrivedIsSentHoweverSoonThePeerCloses) {
+  NEEDS_GLOO();
+  as_group(2, [](Group& group) {
+    for (std::uint32_t channel = 0; channel < 1500; ++channel) {
+      const auto link = group.link(1 - group.rank(), channel);
+      const std::size_t bytes = channel % 2 == 0 ? 1 : 100'000;
+      if (group.rank() == 0) {
+        EXPECT_NO_THROW(link->send(Bytes(bytes))) << channel;
+      } else {
+        EXPECT_EQ(link->recv(20s).size(), bytes);
+      }
+    }
+  });
+}
+
 TEST(Group, ASubgroupCallsItsRanksByTheirNumbersInTheRun) {
   NEEDS_GLOO();
   as_group(4, [](Group& group) {

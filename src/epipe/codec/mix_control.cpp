@@ -6,8 +6,9 @@ namespace epipe::codec {
 namespace {
 
 constexpr const char* kStateName = "mixing";
-constexpr double kWorth = 0.8;   // of the cost without: the sample may err by a few percent
-constexpr double kShare = 0.05;  // of the bits may go into a basis
+constexpr std::uint64_t kRefresh = 32;  // calls: weights that train turn the axes
+constexpr double kWorth = 0.8;          // of the cost without: the sample may err by a few percent
+constexpr double kShare = 0.05;         // of the bits may go into a basis
 
 }  // namespace
 
@@ -16,12 +17,15 @@ std::shared_ptr<const ChannelPlan> MixControl::choose(const torch::Tensor& x, Ra
   if (!wanted_ || !ChannelBasis::fits(tensor) || !control.affords(tensor, basis_bytes(tensor.dims[1]), kShare)) return nullptr;
   Memory memory = memory_.value_or(Memory{});
   const bool known = memory.calls > 0 && memory.channels == x.size(1);
+  const auto new_plan = [&] { return std::make_shared<ChannelPlan>(ChannelBasis::of_moments(channel_moments(x), tensor.dims[1])); };
   if (!known || (RateControl::is_time_to_choose(memory.calls) && !frozen)) {
     const bool mixed = memory.plan != nullptr;
-    memory.plan = std::make_shared<ChannelPlan>(ChannelBasis::of_moments(channel_moments(x), tensor.dims[1]));
+    memory.plan = new_plan();
     if (!(trial.mixed(*memory.plan) < kWorth * trial.plain())) memory.plan.reset();
     memory.channels = x.size(1);
     if (!frozen && (memory.plan != nullptr) != mixed) control.forget();
+  } else if (memory.plan != nullptr && memory.calls % kRefresh == 0 && !frozen) {
+    memory.plan = new_plan();
   }
   ++memory.calls;
   if (!frozen) memory_ = memory;

@@ -37,8 +37,8 @@ class MixControl {
     std::function<double(const ChannelPlan&)> mixed;  // in this basis
   };
 
-  // How to mix them, or null. Tries it out on the first call, for other channels, and now and then; remembers what it found unless
-  // `frozen`. Where it goes from one way to the other, what `control` remembers is of no use and forgotten.
+  // How to mix them, or null. Tries it out on the first call, for other channels, and now and then; the basis is renewed more often.
+  // Remembers what it found unless `frozen`. Where it goes from one way to the other, what `control` remembers is of no use and forgotten.
   std::shared_ptr<const ChannelPlan> choose(const torch::Tensor& x, RateControl& control, const Trial& trial, bool frozen);
 
   void add_state(State& state) const;

@@ -16,6 +16,7 @@ namespace {
 
 constexpr const char* kStateName = "step";
 constexpr std::int64_t kStateNumbers = 8;
+constexpr double kStateBits = 24;            // that a state of 32 takes beyond what it carries, which is half of its upper 16
 constexpr double kStepFloor = 2e-3;          // of the RMS of the values that are not zero
 constexpr double kNearEnoughToAdapt = 0.03;  // octaves of bits or error
 constexpr double kCloseEnough = 0.003;
@@ -31,7 +32,7 @@ constexpr int kPlainExponents = 60;
 double side_bits(const Planes& planes, const CodedHead& head, const TokenTables& tables) {
   Bytes side;
   write_tables(tables, planes.levels(), side);
-  const double per_chunk = 16.0 * head.lanes + 8 * 4;  // states beyond what they carry, and the index
+  const double per_chunk = kStateBits * head.lanes + 8 * 4;  // the latter in the index
   return 8 * (12 + static_cast<double>(side.size())) + per_chunk * static_cast<double>(planes.chunks());
 }
 
@@ -85,12 +86,12 @@ std::vector<Form> RateControl::forms(const TensorSpec& tensor) const {
 
 // Long chunks, for their states cost bits; shorter ones where a large tensor would give a device less to do at once than it can.
 unsigned RateControl::chunk_log2(const TensorSpec& tensor) const {
-  constexpr double kStateShare = 0.005;     // of the bits may go into states
-  constexpr double kMostStateShare = 0.02;  // of a large tensor's
+  constexpr double kStateShare = 0.0075;    // of the bits may go into states
+  constexpr double kMostStateShare = 0.03;  // of a large tensor's
   constexpr double kLarge = 1U << 22U;      // values
   constexpr double kManyChunks = 512;
   const double rate = target_.is_error ? 1 : target_.value;
-  const auto log2_for = [&](double share) { return std::ceil(std::log2(16.0 * kernels::kMaxStates / share / rate)); };
+  const auto log2_for = [&](double share) { return std::ceil(std::log2(kStateBits * kernels::kMaxStates / share / rate)); };
   const auto values = static_cast<double>(tensor.values());
   const double longest = log2_for(kStateShare);
   const double wanted = values < kLarge ? longest : std::max(std::ceil(std::log2(values / kManyChunks)), log2_for(kMostStateShare));

@@ -41,25 +41,28 @@ GlooLink::~GlooLink() {
 }
 
 void GlooLink::close() {
-  std::uint64_t sent = 0;
+  ClosingNotice notice;
   {
     const std::lock_guard lock(mutex_);
     if (std::exchange(closed_, true)) return;
     if (sending_) sending_->abort();
     if (receiving_) receiving_->abort();
-    sent = sent_;
+    notice = own_;
   }
   arrived_.close();
-  peer_.tell_closed(channel_, sent);
+  peer_.tell_closed(channel_, notice);
 }
 
-void GlooLink::lose(const std::string& reason, std::uint64_t messages) {
+void GlooLink::lose(const std::string& reason, const ClosingNotice& notice) {
   {
     const std::lock_guard lock(mutex_);
-    if (lost_.empty()) lost_ = reason;
+    if (lost_.empty()) {
+      lost_ = reason;
+      other_ = notice;
+    }
     if (sending_) sending_->abort();
   }
-  arrived_.lose(reason, messages);
+  arrived_.lose(reason, notice.sent);
 }
 
 void GlooLink::send(Bytes message) {
@@ -67,10 +70,20 @@ void GlooLink::send(Bytes message) {
     throw std::runtime_error(fmt::format("a message of {} bytes is above the limit of {}", message.size(), max_message_bytes_));
   }
   const bool is_long = message.size() > kShortBytes;
-  transfer_out(first_transfer(message));
-  if (is_long) transfer_out(std::move(message));
+  try {
+    transfer_out(first_transfer(message));
+    if (is_long) transfer_out(std::move(message));
+  } catch (const Lost&) {
+    if (!arrived_there()) throw;
+  }
   const std::lock_guard lock(mutex_);
-  ++sent_;
+  ++own_.sent;
+}
+
+// The message being sent, at a reader that closed before gloo had told us.
+bool GlooLink::arrived_there() {
+  const std::lock_guard lock(mutex_);
+  return other_.received > own_.sent;
 }
 
 void GlooLink::transfer_out(Bytes memory) {
@@ -79,7 +92,7 @@ void GlooLink::transfer_out(Bytes memory) {
     Transfer transfer{peer_.start_send(memory, channel_), std::move(memory)};
     if (run(transfer, sending_)) return;
   } catch (const std::exception& failure) {
-    lose(gone_reason(peer_.known_as(), failure.what()), 0);
+    lose(gone_reason(peer_.known_as(), failure.what()), {});
   }
   check_open();
 }
@@ -120,7 +133,7 @@ void GlooLink::receive() {
     while (receive_one()) {
     }
   } catch (const std::exception& failure) {
-    lose(gone_reason(peer_.known_as(), failure.what()), 0);
+    lose(gone_reason(peer_.known_as(), failure.what()), {});
   }
 }
 
@@ -129,7 +142,7 @@ bool GlooLink::receive_one() {
   if (!transfer_in(first)) return false;
   const auto length = load<std::uint64_t>(first, 0);
   if (length > max_message_bytes_) {
-    lose(fmt::format("rank {} announced a message of {} bytes; the limit is {}", peer_.known_as(), length, max_message_bytes_), 0);
+    lose(fmt::format("rank {} announced a message of {} bytes; the limit is {}", peer_.known_as(), length, max_message_bytes_), {});
     return false;
   }
   Bytes message(length);
@@ -137,6 +150,10 @@ bool GlooLink::receive_one() {
     if (!transfer_in(message)) return false;
   } else if (length > 0) {
     std::memcpy(message.data(), first.data() + kHeaderBytes, length);
+  }
+  {
+    const std::lock_guard lock(mutex_);
+    ++own_.received;
   }
   return arrived_.push(std::move(message));
 }

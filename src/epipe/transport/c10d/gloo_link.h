@@ -27,8 +27,8 @@ class GlooLink final : public Link {
   Bytes recv(Patience patience) override { return arrived_.pop(patience); }
   void close() override;
 
-  // By the peer's thread: the other side is gone, or closed its end, after so many messages.
-  void lose(const std::string& reason, std::uint64_t messages);
+  // By the peer's thread: the other side is gone, or closed its end after what the notice says.
+  void lose(const std::string& reason, const ClosingNotice& notice);
 
  private:
   using Work = c10::intrusive_ptr<c10d::Work>;
@@ -38,6 +38,7 @@ class GlooLink final : public Link {
   void transfer_out(Bytes memory);
   bool run(Transfer& transfer, Work& slot);
   void check_open();
+  bool arrived_there();
 
   GlooPeer& peer_;
   const std::uint32_t channel_;
@@ -48,7 +49,8 @@ class GlooLink final : public Link {
   Work receiving_;
   bool closed_ = false;
   std::string lost_;
-  std::uint64_t sent_ = 0;
+  ClosingNotice own_;    // what it would say
+  ClosingNotice other_;  // what it said
   std::thread thread_;
 };
 

@@ -13,8 +13,8 @@ namespace {
 constexpr std::chrono::milliseconds kVeryLong = std::chrono::hours(24 * 365);
 constexpr int kNoticeTag = 0;
 
-// What one side tells the other beside the messages: u32 channel, u64 number of messages after which it was closed.
-constexpr std::size_t kNoticeBytes = 12;
+// What one side tells the other beside the messages, that it closed a link: u32 channel, u64 messages sent, u64 messages received.
+constexpr std::size_t kNoticeBytes = 20;
 
 int tag_of(std::uint32_t channel) { return static_cast<int>(channel) + 1; }
 
@@ -60,7 +60,7 @@ void GlooPeer::enter(std::uint32_t channel, GlooLink& link) {
   if (!links_.emplace(channel, &link).second) {
     throw std::invalid_argument(fmt::format("channel {} to rank {} was used before; take another", channel, known_as_));
   }
-  if (!lost_.empty()) link.lose(lost_, 0);
+  if (!lost_.empty()) link.lose(lost_, {});
   if (const auto found = closed_.find(channel); found != closed_.end()) link.lose(closed_reason(known_as_), found->second);
 }
 
@@ -69,10 +69,11 @@ void GlooPeer::leave(std::uint32_t channel) {
   links_[channel] = nullptr;
 }
 
-void GlooPeer::tell_closed(std::uint32_t channel, std::uint64_t messages) {
+void GlooPeer::tell_closed(std::uint32_t channel, const ClosingNotice& notice) {
   Transfer transfer;
   append(transfer.memory, channel);
-  append(transfer.memory, messages);
+  append(transfer.memory, notice.sent);
+  append(transfer.memory, notice.received);
   auto list = tensors(transfer.memory);
   try {
     transfer.work = group_.send(list, rank_, kNoticeTag);
@@ -114,11 +115,11 @@ bool GlooPeer::hear() {
   }
   if (!wait(*work)) return false;
   const auto channel = load<std::uint32_t>(bytes, 0);
-  const auto messages = load<std::uint64_t>(bytes, sizeof(channel));
+  const ClosingNotice notice{load<std::uint64_t>(bytes, 4), load<std::uint64_t>(bytes, 12)};
   const std::lock_guard lock(mutex_);
   const auto found = links_.find(channel);
-  if (found == links_.end()) closed_[channel] = messages;
-  if (found != links_.end() && found->second != nullptr) found->second->lose(closed_reason(known_as_), messages);
+  if (found == links_.end()) closed_[channel] = notice;
+  if (found != links_.end() && found->second != nullptr) found->second->lose(closed_reason(known_as_), notice);
   return true;
 }
 
@@ -126,7 +127,7 @@ void GlooPeer::lose(const std::string& reason) {
   const std::lock_guard lock(mutex_);
   lost_ = reason;
   for (const auto& [channel, link] : links_) {
-    if (link != nullptr) link->lose(reason, 0);
+    if (link != nullptr) link->lose(reason, {});
   }
 }
 

@@ -23,6 +23,12 @@ struct Transfer {
   Bytes memory;
 };
 
+// With what a side closes a link: how many messages it sent, and how many had arrived.
+struct ClosingNotice {
+  std::uint64_t sent = 0;
+  std::uint64_t received = 0;
+};
+
 // All that goes on between this rank and one other: which links there are, and a thread that hears when the other side closes one of
 // them, or is gone.
 class GlooPeer {
@@ -42,8 +48,8 @@ class GlooPeer {
   // Links enter when they are made and leave before they go. Throws std::invalid_argument for a channel that was used before.
   void enter(std::uint32_t channel, GlooLink& link);
   void leave(std::uint32_t channel);
-  // Tells the other side that the link is closed here, after so many messages.
-  void tell_closed(std::uint32_t channel, std::uint64_t messages);
+  // Tells the other side that the link is closed here.
+  void tell_closed(std::uint32_t channel, const ClosingNotice& notice);
   void bury(Transfer transfer);
 
   // Ends the thread; before the group goes.
@@ -62,7 +68,7 @@ class GlooPeer {
   const int known_as_;
   std::mutex mutex_;
   std::map<std::uint32_t, GlooLink*> links_;       // null: was used; guarded by mutex_, as is what follows
-  std::map<std::uint32_t, std::uint64_t> closed_;  // by the other side, before the link was made here
+  std::map<std::uint32_t, ClosingNotice> closed_;  // by the other side, before the link was made here
   std::vector<Transfer> buried_;
   std::string lost_;
   Transfer notice_;  // the next thing the other side says
