@@ -70,11 +70,13 @@ TEST_P(Rate, OrTheErrorIs) {
   torch::manual_seed(2);
   for (const std::string name : {"ec", "dct", "auto"}) {
     for (const double error : {0.2, 0.01, 0.0001}) {
-      const auto x = GetParam().make();
       const auto codec = codec_of(fmt::format("{}@{}", name, error));
-      const double got = relative_error(x, decoded(*codec, payload_of(*codec, x), x.sizes()));
-      EXPECT_LE(got, error * 1.001) << name << '@' << error;
-      EXPECT_GE(got, error * 0.85) << name << '@' << error;
+      for (int call = 0; call < 4; ++call) {
+        const auto x = GetParam().make() * (call == 2 ? 1000 : 1);
+        const double got = relative_error(x, decoded(*codec, payload_of(*codec, x), x.sizes()));
+        EXPECT_LE(got, error * 1.001) << name << '@' << error << " call " << call;
+        EXPECT_GE(got, error * 0.85) << name << '@' << error << " call " << call;
+      }
     }
   }
 }
@@ -189,8 +191,8 @@ TEST(Entropy, CutsLargeTensorsIntoChunksEnoughForADevice) {
     EXPECT_TRUE(front.ok());
     return front.value().chunks.size();
   };
-  EXPECT_EQ(chunks(torch::randn({1 << 21})), 4);   // 2^19 values, 0.4 % of their bits are states
-  EXPECT_EQ(chunks(torch::randn({1 << 23})), 64);  // 2^17, 1.6 %
+  EXPECT_EQ(chunks(torch::randn({1 << 21})), 4);   // 2^19 values, 0.6 % of their bits are states
+  EXPECT_EQ(chunks(torch::randn({1 << 23})), 64);  // 2^17, 2.3 %
 }
 
 // Rounding to the nearest errs by 0.29 of the step that it rounds to: 0.14 of the step with half of it, 0.07 with a quarter.
@@ -311,23 +313,50 @@ TEST(Entropy, AdaptsItsStepFromCallToCallUnlessFrozen) {
   EXPECT_LT((codec->state().at("step")[3] / before[3]).item<double>(), 0.9);
 }
 
+// Powers of two change no digit: where the remembered step follows the scale, neither does the frame.
 TEST(Entropy, FollowsTheScaleOfATensorAtOnce) {
-  for (const std::string spec : {"ec:2", "dct:0.5"}) {
-    torch::manual_seed(14);
+  torch::manual_seed(14);
+  const auto x = smooth_maps(4, 16, 56, 56);
+  const auto next = smooth_maps(4, 16, 56, 56);
+  for (const std::string spec : {"ec:2", "dct:0.5", "ec@0.01"}) {
     const auto codec = codec_of(spec);
-    const auto x = smooth_maps(4, 16, 56, 56);
-    const double before = wire_rate(*codec, x);
-    for (const float scale : {7.0F, 1e-20F, 1e20F, 0.3F})
-      EXPECT_NEAR(wire_rate(*codec, x * scale), before, 0.02 * before) << spec << ' ' << scale;
+    payload_of(*codec, x);
+    const auto after_this = [&](const torch::Tensor& tensor) {
+      const auto other = codec_of(spec);
+      other->set_state(codec->state());
+      return decoded(*other, payload_of(*other, tensor), tensor.sizes());
+    };
+    const auto expected = after_this(next);
+    for (const float scale : {8.0F, 0x1p-20F, 0x1p30F})
+      EXPECT_TRUE(torch::equal(after_this(next * scale), expected * scale)) << spec << ' ' << scale;
   }
 }
 
-// What the tensor gives: value^slope times a constant.
+// A state that no encoder wrote: the next call is as a first one.
+TEST(Entropy, StartsAnewFromAStateThatCannotBe) {
+  torch::manual_seed(15);
+  const auto x = smooth_maps(4, 16, 56, 56);
+  for (const std::string spec : {"ec:2", "dct@0.01"}) {
+    const auto codec = codec_of(spec);
+    const Bytes first = payload_of(*codec, x);
+    const auto good = codec->state().at("step");
+    const double slope = good[6].item<double>();
+    for (const double bad : {std::nan(""), -slope, 0.0, slope * std::numeric_limits<double>::infinity()}) {
+      auto numbers = good.clone();
+      numbers[6] = bad;
+      const auto other = codec_of(spec);
+      other->set_state({{"step", numbers}});
+      EXPECT_TRUE(payload_of(*other, x) == first) << spec << ' ' << bad;
+    }
+  }
+}
+
+// What a step gives: step^slope times a constant.
 TEST(StepWalk, MeetsTheTargetOfAPowerAtTheThirdStep) {
   const StepRange range{1e-6F, 1e6F, 0};
-  for (const double slope : {-0.4, -1.0, -2.5}) {
+  for (const double slope : {-0.4, -1.0, -2.5, 0.5, 2.0, 3.0}) {
     const auto got = [slope](float step) { return 100 * std::pow(step, slope); };
-    StepWalk walk(-1);
+    StepWalk walk(slope < 0 ? -1 : 2);
     float step = 1;
     for (int pass = 0; pass < 2; ++pass) step = walk.next(step, got(step), 30, range);
     EXPECT_NEAR(got(step), 30, 0.01) << slope;
@@ -339,7 +368,7 @@ TEST(StepWalk, StaysInItsRangeAndNeverTurnsRound) {
   const StepRange range{0.5F, 4, 0};
   StepWalk walk(-1);
   EXPECT_EQ(walk.next(1, 1e9, 1, range), 4);
-  EXPECT_EQ(walk.next(4, 1e9, 1, range), 4);  // as much as before
+  EXPECT_EQ(walk.next(4, 2e9, 1, range), 4);  // more with a larger step, which cannot be
   EXPECT_LT(walk.slope(), 0);
 }
 

@@ -135,7 +135,7 @@ TEST(PipelineWithMoments, GivesBetterGradientsForCodedActivationsToo) {
       for (const bool recompute : {false, true}) {
         const double without = total_error(exact, step_of("cnn", codec, false, recompute, forward));
         const double with = total_error(exact, step_of("cnn", codec, true, recompute, forward));
-        EXPECT_LT(with, 0.95 * without) << forward << ' ' << codec;
+        EXPECT_LT(with, (codec == "ec:4" ? 0.95 : 0.8) * without) << forward << ' ' << codec;  // ec:4 leaves little to repair
       }
     }
   }

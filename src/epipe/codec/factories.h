@@ -14,7 +14,7 @@ using InnerFactory = std::function<std::unique_ptr<Codec>()>;
 // What the entropy codecs may do before they quantize: nothing, a block DCT, or whichever is better.
 enum class EntropyKind : std::uint8_t { kEc, kDct, kAuto };
 
-// Bits per value on the wire, or the relative error, and at most that.
+// Bits per value on the wire, or the relative error; no more than that, but for a rate that tables alone exceed.
 struct EntropyTarget {
   double value;
   bool is_error;

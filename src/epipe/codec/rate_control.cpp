@@ -20,12 +20,13 @@ constexpr double kStateBits = 24;            // that a state of 32 takes beyond 
 constexpr double kStepFloor = 2e-3;          // of the RMS of the values that are not zero
 constexpr double kNearEnoughToAdapt = 0.03;  // octaves of bits or error
 constexpr double kCloseEnough = 0.003;
-constexpr double kAim = 0.994;       // of the target, which is an upper bound
+constexpr double kAim = 0.994;       // of the target, so that it is not exceeded
 constexpr int kMaxPasses = 3;        // over the whole tensor, to meet the target
 constexpr int kMaxSmallPasses = 6;   // over one no larger than a sample
-constexpr int kMaxBoundPasses = 12;  // an error bound is kept, a rate not exceeded by much
+constexpr int kMaxBoundPasses = 12;  // an error bound is kept, a rate not exceeded by more than kMuch
 constexpr double kMuch = 1.02;
-constexpr double kFar = 2;  // from the target: this tensor is nothing like the last one
+constexpr float kNextToFloor = 1.001F;  // where rounding may have moved a step that was there
+constexpr double kFar = 2;              // from the target: this tensor is nothing like the last one
 constexpr int kPlainExponents = 60;
 
 // Bits of a payload beside those of the tokens.
@@ -153,7 +154,7 @@ double RateControl::cost(const TensorSpec& tensor, float largest, Passes& passes
 Decision RateControl::decide(const TensorSpec& tensor, float largest, int exponent, Passes& passes, const Aside& aside, bool frozen) {
   Memory memory = memory_.value_or(Memory{});
   const Scale scale = scale_of(largest, passes.sum_blocks());
-  Decision decision = decide(tensor, scale, exponent, passes, goal(tensor, scale, aside), memory);
+  Decision decision = decide(tensor, scale, exponent, passes, goal(tensor, scale, aside), frozen, memory);
   if (!frozen) memory_ = memory;
   return decision;
 }
@@ -170,13 +171,13 @@ float RateControl::first_step(Sample& sample, double wanted, StepRange range) co
 }
 
 // The first step comes from a sample; later ones from the call before, which says more of a tensor than a sample does.
-Decision RateControl::decide(const TensorSpec& tensor, const Scale& scale, int exponent, Passes& passes, double wanted,
+Decision RateControl::decide(const TensorSpec& tensor, const Scale& scale, int exponent, Passes& passes, double wanted, bool frozen,
                              Memory& memory) const {
   const bool fits = memory.calls > 0 && Planes::fits(tensor, memory.form);
-  if (!fits || is_time_to_choose(memory.calls)) {
+  if (!fits || (is_time_to_choose(memory.calls) && !frozen)) {
     const std::vector<Form> all = forms(tensor);
     const Form form = all.size() == 1 ? all.front() : choose_form(tensor, passes, scale, wanted).form;
-    if (!fits || !(form == memory.form)) memory = {form, 0, {}, target_.is_error ? 2.0 : -1.0, memory.calls};
+    if (!fits || !(form == memory.form)) memory = {form, 0, {}, first_slope(), memory.calls};
   }
   ++memory.calls;
   const Planes planes(tensor, memory.form, chunk_log2(tensor));
@@ -186,6 +187,7 @@ Decision RateControl::decide(const TensorSpec& tensor, const Scale& scale, int e
   Decision decision{planes, {memory.form, chunk_log2(tensor), lanes_for(planes.chunk(0).symbols), 0, exponent}, {}, {}};
   float& step = decision.head.step;
   step = memory.step == 0 ? first_step(sample, kAim * wanted, range) : std::clamp(range.guess, range.floor, range.ceiling);
+  if (step < kNextToFloor * range.floor) step = range.floor;
   bool remembered = memory.step != 0;
   const int usual = planes.symbols() > kSearchSymbols ? kMaxPasses : kMaxSmallPasses;
   const double near = target_.is_error ? 0.93 : 0.98;
@@ -200,7 +202,7 @@ Decision RateControl::decide(const TensorSpec& tensor, const Scale& scale, int e
     const double got = side + (target_.is_error ? passes.squared_error(planes, decision.zone, decision.tables, step)
                                                 : coded_bits(counts, decision.tables));
     const double most = std::max(wanted, side + 0.5 * wanted);  // however large the tables, tokens may take half
-    const bool kept = got <= most && (got >= near * most || step <= range.floor || pass > usual);
+    const bool kept = got <= most && (got >= near * most || step <= range.floor || pass >= usual);
     if (kept || pass >= (target_.is_error || got > kMuch * most ? kMaxBoundPasses : usual)) {
       memory.step = step / scale.rms;
       memory.rounding = rounding_for(counts);
@@ -208,9 +210,13 @@ Decision RateControl::decide(const TensorSpec& tensor, const Scale& scale, int e
       return decision;
     }
     if (std::exchange(remembered, false) && std::max(got, most) > kFar * std::min(got, most)) {
-      step = first_step(sample, kAim * wanted, range);
-      pass = 0;
-      continue;
+      const float searched = first_step(sample, kAim * wanted, range);
+      if ((searched > step) == ((got > most) != target_.is_error)) {
+        step = searched;
+        pass = 0;
+        continue;
+      }
+      sample.set_rounding(memory.rounding);  // the sample does not see what the whole tensor showed
     }
     const bool creeps = target_.is_error && pass >= usual;  // a tensor so small that its error jumps from step to step
     step = creeps ? step * static_cast<float>(std::min(0.9, std::sqrt(0.95 * wanted / got)))
@@ -237,6 +243,7 @@ void RateControl::set_state(const State& state) {
   if (found == state.end() || found->second.numel() != kStateNumbers) return;
   const auto numbers = found->second.to(torch::kFloat64).contiguous();
   const double* const n = numbers.data_ptr<double>();
+  if (!std::all_of(n, n + kStateNumbers, [](double number) { return std::isfinite(number); }) || n[6] * first_slope() <= 0) return;
   const Form form{static_cast<std::uint8_t>(n[0]), static_cast<Context>(static_cast<std::uint8_t>(n[1])), n[2] != 0,
                   static_cast<std::uint8_t>(std::clamp(n[2] - 1, 0.0, 3.0))};
   const Rounding rounding{static_cast<float>(n[4]), static_cast<float>(n[5])};

@@ -13,8 +13,8 @@
 #include "epipe/codec/step_search.h"
 #include "epipe/codec/token_tables.h"
 
-// The part of the entropy codecs that decides: form, step and tables of a tensor, by a search on a sample, then checked on the counts of
-// the whole. It does not care where the tensor lies.
+// The part of the entropy codecs that decides: form, step and tables of a tensor, on a sample or from the call before, and checked on the
+// counts of the whole. It does not care where the tensor lies.
 namespace epipe::codec {
 
 // Sums over 2^14 values, each in a fixed order: sixteen interleaved sums of squares, added up from the first to the last.
@@ -93,13 +93,15 @@ class RateControl {
   double goal(const TensorSpec& tensor, const Scale& scale, const Aside& aside) const;
   StepRange range_for(const Form& form, const Scale& scale, float guess) const;
   float find_step(const Sample& sample, double wanted, const StepRange& range) const;
+  double first_slope() const { return target_.is_error ? 2 : -1; }
   float first_step(Sample& sample, double wanted, StepRange range) const;
   struct Choice {
     Form form;
     double cost;
   };
   Choice choose_form(const TensorSpec& tensor, SymbolSource& source, const Scale& scale, double wanted) const;
-  Decision decide(const TensorSpec& tensor, const Scale& scale, int exponent, Passes& passes, double wanted, Memory& memory) const;
+  Decision decide(const TensorSpec& tensor, const Scale& scale, int exponent, Passes& passes, double wanted, bool frozen,
+                  Memory& memory) const;
 
   EntropyKind kind_;
   EntropyTarget target_;

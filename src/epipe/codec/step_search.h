@@ -11,7 +11,7 @@
 #include "epipe/codec/token_stream.h"
 #include "epipe/codec/token_tables.h"
 
-// Finds the step of the quantizer on a sample of the tensor.
+// Finds the step of the quantizer: on a sample of the tensor, or from what the whole of it gave.
 namespace epipe::codec {
 
 // Where rounding goes up, in steps: to 1 at `threshold`, to the next level `offset` before it. At 0.5 each it is to the nearest; later

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstring>
 #include <exception>
 #include <utility>
@@ -56,10 +57,8 @@ void GlooLink::close() {
 void GlooLink::lose(const std::string& reason, const ClosingNotice& notice) {
   {
     const std::lock_guard lock(mutex_);
-    if (lost_.empty()) {
-      lost_ = reason;
-      other_ = notice;
-    }
+    if (lost_.empty()) lost_ = reason;
+    arrived_at_peer_ = std::max(arrived_at_peer_, notice.received);
     if (sending_) sending_->abort();
   }
   arrived_.lose(reason, notice.sent);
@@ -83,7 +82,7 @@ void GlooLink::send(Bytes message) {
 // The message being sent, at a reader that closed before gloo had told us.
 bool GlooLink::arrived_there() {
   const std::lock_guard lock(mutex_);
-  return other_.received > own_.sent;
+  return arrived_at_peer_ > own_.sent;
 }
 
 void GlooLink::transfer_out(Bytes memory) {

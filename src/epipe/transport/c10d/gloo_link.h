@@ -49,8 +49,8 @@ class GlooLink final : public Link {
   Work receiving_;
   bool closed_ = false;
   std::string lost_;
-  ClosingNotice own_;    // what it would say
-  ClosingNotice other_;  // what it said
+  ClosingNotice own_;                  // of this side, when it closes
+  std::uint64_t arrived_at_peer_ = 0;  // messages; known when that side closed
   std::thread thread_;
 };
 
