@@ -22,7 +22,7 @@ constexpr double kNearEnoughToAdapt = 0.03;  // octaves of bits or error
 constexpr double kCloseEnough = 0.003;
 constexpr double kAim = 0.994;       // of the target, so that it is not exceeded
 constexpr int kMaxPasses = 3;        // over the whole tensor, to meet the target
-constexpr int kMaxSmallPasses = 6;   // over one no larger than a sample
+constexpr int kMorePasses = 6;       // over the first one, or one no larger than a sample
 constexpr int kMaxBoundPasses = 12;  // an error bound is kept, a rate not exceeded by more than kMuch
 constexpr double kMuch = 1.02;
 constexpr float kNextToFloor = 1.001F;  // where rounding may have moved a step that was there
@@ -189,7 +189,7 @@ Decision RateControl::decide(const TensorSpec& tensor, const Scale& scale, int e
   step = memory.step == 0 ? first_step(sample, kAim * wanted, range) : std::clamp(range.guess, range.floor, range.ceiling);
   if (step < kNextToFloor * range.floor) step = range.floor;
   bool remembered = memory.step != 0;
-  const int usual = planes.symbols() > kSearchSymbols ? kMaxPasses : kMaxSmallPasses;
+  const int usual = remembered && planes.symbols() > kSearchSymbols ? kMaxPasses : kMorePasses;
   const double near = target_.is_error ? 0.93 : 0.98;
   StepWalk walk(memory.slope);
   for (int pass = 1;; ++pass) {
