@@ -88,7 +88,9 @@ TEST_F(TrainCommand, ExitsWith2ForWrongUsageAnd1ForWhatGoesWrongLater) {
   for (const std::string arguments :
        {"train", "train --model foo --run-dir a", "train --cuts 9 --run-dir a", "train --codec sort:6 --place 0,1 --run-dir a",
         "train --chunks 100 --run-dir a", "train --schedule zigzag --run-dir a", "train --place 0,2 --run-dir a",
-        "train --codec-at 1=none --run-dir a", "train --config missing.toml --run-dir a", "eval --model cnn"}) {
+        "train --codec-at 1=none --run-dir a", "train --codec dct:zero --run-dir a", "train --codec-forward conv:x --run-dir a",
+        "train --codec-backward topk:2 --run-dir a", "train --codec-at 0:forward=srt:1 --run-dir a",
+        "train --config missing.toml --run-dir a", "eval --model cnn"}) {
     const Outcome outcome = run(arguments);
     EXPECT_EQ(outcome.code, 2) << arguments << '\n' << outcome.output;
   }

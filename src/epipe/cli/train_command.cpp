@@ -13,7 +13,9 @@
 #include "epipe/cli/command.h"
 #include "epipe/cli/stop_signal.h"
 #include "epipe/cli/train_flags.h"
+#include "epipe/codec/codec.h"
 #include "epipe/data/open.h"
+#include "epipe/model/learned_codec.h"
 #include "epipe/model/model.h"
 #include "epipe/report/page.h"
 #include "epipe/train/cluster.h"
@@ -66,6 +68,23 @@ std::vector<int> ring_of_servers(std::size_t servers) {
   return place;
 }
 
+// Whether or not a cut will use it.
+void check_codec(std::string_view flag, const std::string& spec) {
+  try {
+    const auto wire = codec::make_codec(model::split_learned(spec).wire);
+    if (!wire) throw UsageError(fmt::format("{}: {}", flag, wire.error().message));
+  } catch (const std::invalid_argument& error) {
+    throw UsageError(fmt::format("{}: {}", flag, error.what()));
+  }
+}
+
+void check_codecs(const TrainConfig& config) {
+  check_codec("--codec", config.codec);
+  if (!config.codec_forward.empty()) check_codec("--codec-forward", config.codec_forward);
+  if (!config.codec_backward.empty()) check_codec("--codec-backward", config.codec_backward);
+  for (const train::CodecAt& at : config.codec_at) check_codec("--codec-at", at.spec);
+}
+
 }  // namespace
 
 TrainConfig checked(const Flags& flags) {
@@ -75,6 +94,7 @@ TrainConfig checked(const Flags& flags) {
   } catch (const std::invalid_argument& error) {
     throw UsageError(std::string("--codec-at: ") + error.what());
   }
+  check_codecs(config);
   if (!config.connect.empty() && config.place.size() == 1) config.place = ring_of_servers(config.connect.size());
   const int workers = *std::max_element(config.place.begin(), config.place.end()) + 1;
   if (!config.connect.empty() && static_cast<std::size_t>(workers) != config.connect.size() + 1) {

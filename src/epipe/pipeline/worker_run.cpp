@@ -8,6 +8,16 @@ using schedule::Action;
 using schedule::Kind;
 using wire::Direction;
 
+namespace {
+
+// On the host, when the current stream has done what it has queued.
+torch::Tensor sent_to_host(const torch::Tensor& x) {
+  if (!x.defined() || x.is_cpu()) return x;
+  return torch::empty(x.sizes(), x.options().device(torch::kCPU).pinned_memory(true)).copy_(x, /*non_blocking=*/true);
+}
+
+}  // namespace
+
 void WorkerRun::execute() {
   const layer::CastScope casts;
   for (std::size_t j = 0; j < parts_.stages.size(); ++j) {
@@ -92,8 +102,8 @@ void WorkerRun::finish_forward(int i, const Tensors& outputs) {
   Tensors values;
   for (const auto& leaf : leaves) values.push_back(leaf.is_floating_point() ? leaf.to(torch::kFloat32) : leaf);
   const LossResult result = parts_.loss(values, targets.defined() ? targets.to(leaves[0].device()) : targets);
-  run_.losses[index] = result.sum.detach();
-  run_.correct[index] = result.correct;
+  run_.losses[index] = sent_to_host(result.sum.detach());
+  run_.correct[index] = sent_to_host(result.correct);
   run_.predictions[index] = result.predictions;
   if (!run_.training) return;
   const std::int64_t samples = run_.id.samples > 0 ? run_.id.samples : run_.batch.size();

@@ -15,7 +15,7 @@
 namespace epipe::pipeline {
 
 // One call of train_step or evaluate, shared by the workers. What it gathers is written by the worker of the last stage only, by
-// micro-batch, and stays on its device.
+// micro-batch, and is there when that worker's stream is done.
 struct Run {
   const Batch& batch;
   StepId id;
@@ -23,10 +23,10 @@ struct Run {
   const Pipeline::WorkerJob& then;
   std::vector<Chunk> chunks;
   const schedule::Schedule& schedule;
-  std::vector<torch::Tensor> losses{};  // summed over the samples; undefined where the last stage is elsewhere
-  std::vector<torch::Tensor> correct{};
-  std::vector<Tensors> loss_gradients{};  // of the last stage's outputs, until its backward
-  std::vector<torch::Tensor> predictions{};
+  std::vector<torch::Tensor> losses{};       // summed over the samples, on the host; undefined where the last stage is elsewhere
+  std::vector<torch::Tensor> correct{};      // on the host
+  std::vector<Tensors> loss_gradients{};     // of the last stage's outputs, until its backward
+  std::vector<torch::Tensor> predictions{};  // on the device
   std::atomic<bool> non_finite = false;
 };
 

@@ -165,18 +165,26 @@ struct Times {
   double plain_ms, one_ms, two_ms;
 };
 
-// The three take turns, so that the device is the same for all.
+// The three take turns, so that the device is the same for all. A turn is some steps in a row, as in training; before the first of them
+// the threads of the others ran, so that it does not count.
 Times measure(const Subject& subject, const Flags& flags, const torch::Device& device, std::size_t cut) {
   PlainLoop plain(subject, device, layer::parse_precision(flags.precision));
   PipelineSteps one(subject, stages(flags, device, {}));
   PipelineSteps two(subject, stages(flags, device, {cut}));
-  std::array<std::vector<double>, 3> seconds;
-  constexpr int kWarmUp = 3;
+  std::array<std::vector<double>, 3> milliseconds;
+  const auto take_turn = [](auto& steps, std::vector<double>& times) {
+    constexpr int kSteps = 4;
+    steps.time_one();
+    for (int i = 0; i < kSteps; ++i) times.push_back(1e3 * steps.time_one());
+  };
+  constexpr int kWarmUp = 1;
   for (int round = 0; round < flags.rounds + kWarmUp; ++round) {
-    const std::array<double, 3> now = {plain.time_one(), one.time_one(), two.time_one()};
-    for (std::size_t k = 0; k < 3 && round >= kWarmUp; ++k) seconds[k].push_back(1e3 * now[k]);
+    take_turn(plain, milliseconds[0]);
+    take_turn(one, milliseconds[1]);
+    take_turn(two, milliseconds[2]);
+    if (round < kWarmUp) milliseconds = {};
   }
-  return {median(seconds[0]), median(seconds[1]), median(seconds[2])};
+  return {median(milliseconds[0]), median(milliseconds[1]), median(milliseconds[2])};
 }
 
 void report(const Subject& subject, const Flags& flags, std::size_t cut, const Times& times) {
@@ -228,7 +236,9 @@ void add_loop_bench(CLI::App& bench) {
   command->add_option("--chunks", flags->chunks, "Micro-batches per batch, of the pipelines")
       ->check(CLI::Range(1, 256))
       ->capture_default_str();
-  command->add_option("--rounds", flags->rounds, "Steps of each kind")->check(CLI::PositiveNumber)->capture_default_str();
+  command->add_option("--rounds", flags->rounds, "Turns of each kind; four steps of a turn are timed")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
   command->add_flag("--json", flags->json, "One JSON object per row");
   command->callback([flags] { run(*flags); });
 }
