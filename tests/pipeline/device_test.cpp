@@ -117,18 +117,19 @@ TEST(OnDevice, WhatIsNotFiniteEndsTheStep) {
   }
 }
 
+class SideStreams : public ::testing::TestWithParam<std::string> {};
+
 // Memory that is freed while another stream still uses it would show as different weights.
-TEST(OnDevice, ManyStepsOverSideStreamsRepeatThemselves) {
+TEST_P(SideStreams, ManyStepsRepeatThemselves) {
   EPIPE_NEEDS_CUDA();
   const torch::Device gpu("cuda:0");
-  for (const std::string codec : {"none", "sort:6+2", "dct:1"}) {
-    SCOPED_TRACE(codec);
-    auto config = on_devices({1, 2, 3}, {0, 1, 2, 0}, {gpu, gpu, gpu}, codec);
-    config.policy = schedule::Policy::k1f1b;
-    config.chunks = 6;
-    expect_equal(trained("cnn", config, 25), trained("cnn", config, 25));
-  }
+  auto config = on_devices({1, 2, 3}, {0, 1, 2, 0}, {gpu, gpu, gpu}, GetParam());
+  config.policy = schedule::Policy::k1f1b;
+  config.chunks = 6;
+  expect_equal(trained("cnn", config, 25), trained("cnn", config, 25));
 }
+
+INSTANTIATE_TEST_SUITE_P(Codecs, SideStreams, ::testing::Values("none", "sort:6+2", "dct:1"));
 
 TEST(OnDevice, AStepNeverWaitsForTheWholeDevice) {
   EPIPE_NEEDS_CUDA();

@@ -9,24 +9,26 @@
 
 namespace epipe::boundary {
 
+// The peer has the tensors before they are looked at here.
 void Direct::send(Parcel parcel) {
-  for (auto& tensor : parcel.tensors) {
-    tensor = tensor.detach();
-    look_at(tensor, parcel);
-  }
+  for (auto& tensor : parcel.tensors) tensor = tensor.detach();
   parcel.ready = HandOver(parcel.tensors);
+  const auto tensors = parcel.tensors;
+  const std::uint64_t step = parcel.step;
+  const std::uint32_t micro_batch = parcel.micro_batch;
   handed_over_.push(std::move(parcel));
+  for (const auto& tensor : tensors) look_at(tensor, step, micro_batch);
 }
 
 // Its extremes tell whether all of it is finite: NaN is one of them where there is one. They are read when the step is over, so that
 // nobody waits for the device.
-void Direct::look_at(const torch::Tensor& x, const Parcel& parcel) {
+void Direct::look_at(const torch::Tensor& x, std::uint64_t step, std::uint32_t micro_batch) {
   const std::lock_guard lock(mutex_);
   traffic_.wire_bytes += codec::plain_frame_bytes(x);
   traffic_.values += static_cast<std::uint64_t>(x.numel());
   if (config_.flag_non_finite || x.numel() == 0) return;
   const auto [least, largest] = torch::aminmax(x);
-  Range range{parcel.step, parcel.micro_batch, {torch::stack({least, largest})}, {}};
+  Range range{step, micro_batch, {least, largest}, {}};
   range.ready = HandOver(range.ends);
   unchecked_.push_back(std::move(range));
 }
@@ -54,8 +56,8 @@ void Direct::finish() {
   }
   for (const Range& range : ranges) {
     range.ready.take(range.ends);
-    const auto ends = range.ends[0].to(torch::kCPU, torch::kFloat64);
-    for (const double end : {ends[0].item<double>(), ends[1].item<double>()}) {
+    for (const auto& tensor : range.ends) {
+      const auto end = tensor.item<double>();
       if (std::isfinite(end)) continue;
       throw std::runtime_error(fmt::format("{}: the tensor holds {}; expected finite values",
                                            describe(config_, range.step, range.micro_batch), std::isnan(end) ? "NaN" : "Inf"));

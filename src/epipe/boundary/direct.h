@@ -31,7 +31,7 @@ class Direct {
     std::vector<torch::Tensor> ends;  // least and largest value
     HandOver ready;
   };
-  void look_at(const torch::Tensor& x, const Parcel& parcel);
+  void look_at(const torch::Tensor& x, std::uint64_t step, std::uint32_t micro_batch);
 
   BoundaryConfig config_;
   Queue<Parcel> handed_over_;

@@ -195,6 +195,7 @@ StepResult Pipeline::Impl::run(const Batch& batch, StepId id, bool training, con
   const auto m = static_cast<std::size_t>(chunk_count);
   run.losses.resize(m);
   run.correct.resize(m);
+  run.scaled_losses.resize(m);
   run.loss_gradients.resize(m);
   run.predictions.resize(m);
   on_threads([this, &run](std::size_t worker) { run_worker(worker, run); });

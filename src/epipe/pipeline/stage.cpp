@@ -61,18 +61,17 @@ Tensors Stage::forward(int i, const Tensors& inputs, bool from_peer, const Forwa
     auto leaf = taken(input.detach());
     live.inputs.push_back(leaf.requires_grad_(from_peer && leaf.is_floating_point()));
   }
-  Tensors detached;
+  Tensors outputs;
   if (options_.recompute) {
     const torch::NoGradGuard no_grad;
-    detached = run_layers(live.inputs, live.at);
+    outputs = run_layers(live.inputs, live.at);
     live.at.recompute = true;
   } else {
-    live.outputs = run_layers(live.inputs, live.at);
-    for (const auto& output : live.outputs) detached.push_back(output.detach());
+    outputs = live.outputs = run_layers(live.inputs, live.at);
   }
   live_.insert_or_assign(i, std::move(live));
   peak_live_ = std::max(peak_live_, this->live());
-  return detached;
+  return outputs;
 }
 
 Tensors Stage::evaluate(const Tensors& inputs, const ForwardContext& at) {
@@ -99,11 +98,22 @@ bool Stage::expects_moments(const Tensors& outputs) const {
   return options_.output_moments && outputs.size() == 1 && has_moments(outputs[0]);
 }
 
-Stage::InputGradients Stage::backward(int i, Tensors gradients) {
+Stage::Live Stage::take_live(int i) {
   const auto found = live_.find(i);
   TORCH_CHECK(found != live_.end(), "backward of micro-batch ", i, " without its forward");
   Live live = std::move(found->second);
   live_.erase(found);
+  return live;
+}
+
+Stage::InputGradients Stage::backward_of(int i, const torch::Tensor& loss) {
+  const Live live = take_live(i);
+  if (loss.requires_grad()) loss.backward();
+  return input_gradients(live);
+}
+
+Stage::InputGradients Stage::backward(int i, Tensors gradients) {
+  Live live = take_live(i);
   if (options_.recompute) live.outputs = run_layers(live.inputs, live.at);
   if (expects_moments(live.outputs)) {
     TORCH_CHECK(gradients.size() == 2 || gradients.size() == 3, "expected a gradient and its moments, got ", gradients.size(), " tensors");
@@ -120,7 +130,10 @@ Stage::InputGradients Stage::backward(int i, Tensors gradients) {
     seeds.push_back(gradients[k].to(device_));
   }
   if (!outputs.empty()) torch::autograd::backward(outputs, seeds);
+  return input_gradients(live);
+}
 
+Stage::InputGradients Stage::input_gradients(const Live& live) const {
   InputGradients result;
   for (const auto& input : live.inputs) {
     torch::Tensor gradient = input.grad();

@@ -1,5 +1,7 @@
 #include "epipe/pipeline/worker_run.h"
 
+#include <utility>
+
 #include "epipe/base/clock.h"
 
 namespace epipe::pipeline {
@@ -71,6 +73,7 @@ void WorkerRun::forward(const Action& action) {
     if (is_last(j)) finish_forward(i, tensors);
   }
   if (is_last(j)) return;
+  for (auto& tensor : tensors) tensor = tensor.detach();  // the graph ends at the cut
   const bool keep = run_.training && stage(j).expects_moments(tensors);
   send(j, Direction::kForward, i, std::move(tensors), {.keep = keep});
 }
@@ -90,25 +93,33 @@ Tensors WorkerRun::recv(int j, Direction direction, int i) {
   return cut(j).recv(direction, run_.id.step, static_cast<std::uint32_t>(i));
 }
 
-// The loss of micro-batch i, and where training its gradient: the backward of the last stage starts from there. The loss is the mean over
-// the batch, so each micro-batch contributes its sum divided by the samples of the whole batch. Losses are computed in float32. Dividing
-// by a power of two is exact, so the loss scale changes no digit of a gradient. Nothing here waits for the device.
+// The loss of micro-batch i, from which the backward of the last stage starts. It is the mean over the batch, so each micro-batch
+// contributes its sum divided by the samples of the whole batch. Losses are computed in float32. Dividing by a power of two is exact, so
+// the loss scale changes no digit of a gradient. Nothing here waits for the device.
 void WorkerRun::finish_forward(int i, const Tensors& outputs) {
   const auto index = static_cast<std::size_t>(i);
   const torch::Tensor targets = slice(run_.batch, run_.chunks[index]).targets;
-  Tensors leaves;
-  for (const auto& output : outputs) leaves.push_back(output.detach().requires_grad_(run_.training && output.is_floating_point()));
+  const bool recomputes = run_.training && parts_.config.recompute;  // the outputs have no graph yet
+  Tensors ends = outputs;
+  for (auto& end : ends) {
+    if (recomputes) end = end.detach().requires_grad_(end.is_floating_point());
+  }
   const torch::AutoGradMode grad(run_.training);
   Tensors values;
-  for (const auto& leaf : leaves) values.push_back(leaf.is_floating_point() ? leaf.to(torch::kFloat32) : leaf);
-  const LossResult result = parts_.loss(values, targets.defined() ? targets.to(leaves[0].device()) : targets);
+  for (const auto& end : ends) values.push_back(end.is_floating_point() ? end.to(torch::kFloat32) : end);
+  const LossResult result = parts_.loss(values, targets.defined() ? targets.to(values[0].device()) : targets);
   run_.losses[index] = sent_to_host(result.sum.detach());
   run_.correct[index] = sent_to_host(result.correct);
   run_.predictions[index] = result.predictions;
   if (!run_.training) return;
   const std::int64_t samples = run_.id.samples > 0 ? run_.id.samples : run_.batch.size();
-  (result.sum / (static_cast<double>(samples) / run_.id.loss_scale)).backward();
-  for (const auto& leaf : leaves) run_.loss_gradients[index].push_back(leaf.grad());
+  torch::Tensor scaled = result.sum / (static_cast<double>(samples) / run_.id.loss_scale);
+  if (!recomputes) {
+    run_.scaled_losses[index] = std::move(scaled);
+    return;
+  }
+  scaled.backward();
+  for (const auto& end : ends) run_.loss_gradients[index].push_back(end.grad());
 }
 
 void WorkerRun::backward(const Action& action) {
@@ -128,12 +139,19 @@ void WorkerRun::backward(const Action& action) {
 // Micro-batches come in ascending order, so the last one completes the gradients of the stage.
 Stage::InputGradients WorkerRun::backward(int i, int j, Tensors gradients) {
   const bool completes = !parts_.hooks.empty() && static_cast<std::size_t>(i) + 1 == run_.chunks.size();
-  if (!completes) return stage(j).backward(i, std::move(gradients));
+  if (!completes) return stage_backward(i, j, std::move(gradients));
   GradientHooks& hooks = *parts_.hooks[static_cast<std::size_t>(j)];
   hooks.arm();
-  Stage::InputGradients of_inputs = stage(j).backward(i, std::move(gradients));
+  Stage::InputGradients of_inputs = stage_backward(i, j, std::move(gradients));
   hooks.finish();
   return of_inputs;
+}
+
+Stage::InputGradients WorkerRun::stage_backward(int i, int j, Tensors gradients) {
+  if (is_last(j) && !parts_.config.recompute) {
+    return stage(j).backward_of(i, std::exchange(run_.scaled_losses[static_cast<std::size_t>(i)], {}));
+  }
+  return stage(j).backward(i, std::move(gradients));
 }
 
 // Tensors for other workers are on their way by now.

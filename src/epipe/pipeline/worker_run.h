@@ -23,10 +23,11 @@ struct Run {
   const Pipeline::WorkerJob& then;
   std::vector<Chunk> chunks;
   const schedule::Schedule& schedule;
-  std::vector<torch::Tensor> losses{};       // summed over the samples, on the host; undefined where the last stage is elsewhere
-  std::vector<torch::Tensor> correct{};      // on the host
-  std::vector<Tensors> loss_gradients{};     // of the last stage's outputs, until its backward
-  std::vector<torch::Tensor> predictions{};  // on the device
+  std::vector<torch::Tensor> losses{};         // summed over the samples, on the host; undefined where the last stage is elsewhere
+  std::vector<torch::Tensor> correct{};        // on the host
+  std::vector<torch::Tensor> scaled_losses{};  // with their graph, until the backward of the last stage
+  std::vector<Tensors> loss_gradients{};       // instead, where it recomputes: of its outputs
+  std::vector<torch::Tensor> predictions{};    // on the device
   std::atomic<bool> non_finite = false;
 };
 
@@ -51,6 +52,7 @@ class WorkerRun {
   void forward(const schedule::Action& action);
   void backward(const schedule::Action& action);
   Stage::InputGradients backward(int i, int j, Tensors gradients);
+  Stage::InputGradients stage_backward(int i, int j, Tensors gradients);
   struct How {
     bool plain_tail = false;  // see boundary::Parcel
     bool keep = false;

@@ -18,7 +18,7 @@ namespace {
 
 namespace cuda = kernels::cuda;
 
-constexpr std::size_t kMostFront = std::size_t{1} << 18U;  // bytes that hold the front of nearly every payload
+constexpr std::size_t kMostFront = std::size_t{1} << 17U;  // bytes that hold what begins nearly every payload, but means and basis
 
 class EntropyTwin final : public Twin {
  public:
@@ -51,13 +51,16 @@ class EntropyTwin final : public Twin {
   }
 
   bool decode_into(torch::Tensor& x, const DevicePayload& in, ByteView host) const override {
-    const auto kind = host.empty() ? fetch_one(bytes_of(in), stream_of(x)) : host.front();
-    switch (static_cast<PayloadKind>(kind)) {
+    Bytes fetched;
+    if (host.empty()) fetched = first_bytes(x, in, fronts_room(spec_of(x)) + kMostFront);
+    const ByteView first = host.empty() ? ByteView(fetched) : host;
+    if (first.empty()) return false;
+    switch (static_cast<PayloadKind>(first.front())) {
       case PayloadKind::kPlain: return decode_plain(x, in);
       case PayloadKind::kZeros: return in.size == 1 && decode_zeros(x);
       case PayloadKind::kCoded:
       case PayloadKind::kMixed:
-      case PayloadKind::kWithMeans: return decode_coded(x, in, host);
+      case PayloadKind::kWithMeans: return decode_coded(x, in, first);
       default: return false;
     }
   }
@@ -103,15 +106,22 @@ class EntropyTwin final : public Twin {
                        static_cast<std::uint64_t>(x.size(2) * x.size(3)), there.data(), y.data_ptr<float>(), stream_of(x));
   }
 
+  static cuda::Maps maps_of(const torch::Tensor& x) {
+    return {static_cast<std::uint64_t>(x.size(0)), static_cast<std::uint64_t>(x.size(1)),
+            static_cast<std::uint64_t>(x.size(2) * x.size(3))};
+  }
   static std::vector<double> map_sums(const torch::Tensor& x) {
-    const DeviceArray<double> sums(x, static_cast<std::size_t>(x.size(0) * x.size(1)));
-    cuda::sum_maps(x.data_ptr<float>(), sums.size(), static_cast<std::uint64_t>(x.size(2) * x.size(3)), sums.data(), stream_of(x));
+    const DeviceArray<double> sums(x, maps_of(x).count());
+    cuda::sum_maps(x.data_ptr<float>(), maps_of(x), sums.data(), stream_of(x));
     return fetch_array(sums.data(), sums.size(), stream_of(x));
   }
   static void set_means(torch::Tensor& x, std::span<const float> means) {
-    const auto shifts = sent_array<float>(x, shifts_to(spec_of(x), means, map_sums(x)));
-    cuda::add_to_channels(x.data_ptr<float>(), static_cast<std::uint64_t>(x.size(0) * x.size(1)),
-                          static_cast<std::uint64_t>(x.size(2) * x.size(3)), shifts.data(), static_cast<unsigned>(x.size(1)), stream_of(x));
+    const cuda::Maps maps = maps_of(x);
+    const auto shifts = sent_array<float>(x, means);
+    const DeviceArray<double> sums(x, maps.count());
+    cuda::sum_maps(x.data_ptr<float>(), maps, sums.data(), stream_of(x));
+    cuda::means_to_shifts(sums.data(), maps, shifts.data(), stream_of(x));
+    cuda::add_to_channels(x.data_ptr<float>(), maps, shifts.data(), stream_of(x));
   }
 
   static DevicePayload behind(ByteView front, const torch::Tensor& x, const DevicePayload& coded) {
@@ -122,20 +132,28 @@ class EntropyTwin final : public Twin {
     return payload;
   }
 
-  static bool decode_coded(torch::Tensor& x, const DevicePayload& in, ByteView host) {
+  static Bytes first_bytes(const torch::Tensor& x, const DevicePayload& in, std::size_t most) {
     Bytes first;
-    if (host.empty()) {
-      const std::size_t size = std::min(in.size, fronts_room(spec_of(x)));
-      fetch(grow(first, size).data(), bytes_of(in), size, stream_of(x));
-    }
-    const auto fronts = read_fronts(spec_of(x), host.empty() ? ByteView(first) : host);
+    const std::size_t size = std::min(in.size, most);
+    fetch(grow(first, size).data(), bytes_of(in), size, stream_of(x));
+    return first;
+  }
+
+  // `first` is all of the payload, or as much of it as usually does.
+  static bool decode_coded(torch::Tensor& x, const DevicePayload& in, ByteView first) {
+    const auto fronts = read_fronts(spec_of(x), first);
     if (!fronts) return false;
     const auto& [means, basis, size] = fronts.value();
     const DevicePayload coded{in.bytes.slice(0, static_cast<std::int64_t>(size)), in.size - size};
-    if (!decode_chunks(x, coded, host.empty() ? host : host.subspan(size))) return false;
+    auto front = read_front(spec_of(x), first.subspan(size), coded.size);
+    if (!front && first.size() < in.size) front = read_front(spec_of(x), first_bytes(x, coded, coded.size), coded.size);
+    if (!front) return false;
+    const DeviceArray<std::uint32_t> unsound(x, 1);
+    clear(unsound.data(), 4, stream_of(x));
+    decode_chunks(x, coded, front.value(), unsound.data());
     if (basis) mix(x, basis->to_channels(), x);
     if (!means.empty()) set_means(x, means);
-    return true;
+    return fetch_one(unsound.data(), stream_of(x)) == 0;  // the host waits once, for everything
   }
 
   static torch::Tensor scaled(const torch::Tensor& x, int exponent) {
@@ -167,26 +185,13 @@ class EntropyTwin final : public Twin {
     return fetch_one(unfit.data(), stream_of(x)) == 0;
   }
 
-  // The front, from the host's copy of the payload or from the device's first bytes; from all of them when those do not do.
-  static std::optional<CodedFront> front_of(const torch::Tensor& x, const DevicePayload& in, ByteView host) {
-    for (const std::size_t size : {std::min(in.size, kMostFront), in.size}) {
-      Bytes first;
-      if (host.empty()) fetch(grow(first, size).data(), bytes_of(in), size, stream_of(x));
-      auto front = read_front(spec_of(x), host.empty() ? ByteView(first) : host, in.size);
-      if (front) return std::move(front).value();
-    }
-    return std::nullopt;
-  }
-
-  static bool decode_chunks(torch::Tensor& x, const DevicePayload& in, ByteView host) {
-    const auto front = front_of(x, in, host);
-    if (!front) return false;
-    const CodedHead& head = front->head;
+  static void decode_chunks(torch::Tensor& x, const DevicePayload& in, const CodedFront& front, std::uint32_t* unsound) {
+    const CodedHead& head = front.head;
     const Planes planes(spec_of(x), head.form, head.chunk_log2);
     const cuda::Layout layout = layout_of(planes);
     const Stream stream = stream_of(x);
     torch::Tensor y = layout.blocks ? torch::empty({static_cast<std::int64_t>(planes.symbols())}, x.options()) : x;
-    if (!decode_symbols(x, in, *front, planes, layout, y)) return false;
+    decode_symbols(x, in, front, planes, layout, y, unsound);
     if (layout.blocks) {
       cuda::store_planes(y.data_ptr<float>(), layout, kernels::inverse_dct(planes.height()), kernels::inverse_dct(planes.width()),
                          x.data_ptr<float>(), stream);
@@ -194,63 +199,54 @@ class EntropyTwin final : public Twin {
     if (head.exponent != 0) {
       cuda::scale_by_exponent(x.data_ptr<float>(), static_cast<std::size_t>(x.numel()), head.exponent, x.data_ptr<float>(), stream);
     }
-    return true;
   }
 
   // What a TokenIndex points to, on the host.
   struct Index {
-    std::vector<std::uint32_t> by_rank;
-    std::vector<std::uint8_t> first;
+    std::vector<std::uint8_t> token_of;
+    std::vector<cuda::TokenEntry> entries;
   };
-  static Index index_of(const TokenTables& tables) {
+  static Index index_of(const TokenTables& tables, float step) {
     Index index;
-    index.by_rank.assign(tables.tables.size() * kernels::kTokenRoom, 0);
-    auto* ranks = index.by_rank.data();
-    for (const kernels::Frequencies& frequencies : tables.tables) {
-      unsigned rank = 0;
-      unsigned start = 0;
-      for (unsigned token = 0; token < kernels::kTokens; ++token) {
-        const unsigned frequency = frequencies[token];
-        if (frequency == 0) continue;
-        ranks[rank] = cuda::TokenIndex::entry(start, frequency, token);
+    index.token_of.resize(tables.tables.size() * kernels::kProbabilityScale);
+    index.entries.resize(tables.tables.size() * kernels::kTokenRoom);
+    const std::vector<float> values = token_values(tables, step);
+    for (std::size_t table = 0; table < tables.tables.size(); ++table) {
+      std::uint32_t start = 0;
+      for (std::size_t token = 0; token < kernels::kTokens; ++token) {
+        const std::uint32_t frequency = tables.tables[table][token];
+        const std::size_t at = table * kernels::kTokenRoom + token;
+        index.entries[at] = {frequency << 16U | start, values[at]};
+        std::fill_n(index.token_of.begin() + static_cast<std::ptrdiff_t>(table * kernels::kProbabilityScale + start), frequency,
+                    static_cast<std::uint8_t>(token));
         start += frequency;
-        constexpr unsigned kSlots = cuda::TokenIndex::kBucketSlots;
-        const auto all = static_cast<std::size_t>(&frequencies - tables.tables.data()) * cuda::TokenIndex::kBuckets;
-        index.first.resize(all + (start + kSlots - 1) / kSlots, static_cast<std::uint8_t>(rank));
-        ++rank;
       }
-      ranks[rank] = cuda::TokenIndex::entry(kernels::kProbabilityScale, 1, 0);
-      ranks += kernels::kTokenRoom;
     }
     return index;
   }
 
-  static bool decode_symbols(const torch::Tensor& x, const DevicePayload& in, const CodedFront& front, const Planes& planes,
-                             const cuda::Layout& layout, torch::Tensor& y) {
+  static void decode_symbols(const torch::Tensor& x, const DevicePayload& in, const CodedFront& front, const Planes& planes,
+                             const cuda::Layout& layout, torch::Tensor& y, std::uint32_t* unsound) {
     const auto& tables = front.tables;
     std::vector<cuda::CodedChunk> chunks;
     for (const ChunkPlace& chunk : front.chunks) {
       chunks.push_back(
           {chunk.words, chunk.raw, static_cast<std::uint32_t>(chunk.sizes.words), static_cast<std::uint32_t>(chunk.sizes.raw)});
     }
-    const Index index = index_of(tables);
+    const Index index = index_of(tables, front.head.step);
     const auto device_chunks = sent_array<cuda::CodedChunk>(x, chunks);
-    const auto device_ranks = sent_array<std::uint32_t>(x, index.by_rank);
-    const auto device_first = sent_array<std::uint8_t>(x, index.first);
+    const auto device_tokens = sent_array<std::uint8_t>(x, index.token_of);
+    const auto device_entries = sent_array<cuda::TokenEntry>(x, index.entries);
     const auto device_table_of = sent_array<std::uint8_t>(x, tables.table_of);
-    const auto device_values = sent_array<float>(x, token_values(tables, front.head.step));
     const auto device_shifts = sent_array<std::int8_t>(x, flat_shifts(tables));
     const auto slots = slots_of_planes(x, planes);
     const DeviceArray<std::uint8_t> magnitudes(x, planes.symbols());
     const bool running = layout.context == cuda::Context::kRunning;
     const DeviceArray<std::uint16_t> means(x, running ? layout.chunks * layout.row : 0);
-    const DeviceArray<std::uint32_t> unsound(x, 1);
-    clear(unsound.data(), 4, stream_of(x));
     cuda::decode_chunks(bytes_of(in), device_chunks.data(), layout, {slots.data(), device_table_of.data(), front.head.lanes},
-                        {device_ranks.data(), device_first.data(), static_cast<unsigned>(tables.tables.size())},
-                        {device_values.data(), device_shifts.data(), front.head.step}, magnitudes.data(), running ? means.data() : nullptr,
-                        y.data_ptr<float>(), unsound.data(), stream_of(x));
-    return fetch_one(unsound.data(), stream_of(x)) == 0;
+                        {device_tokens.data(), device_entries.data(), static_cast<unsigned>(tables.tables.size())},
+                        {device_shifts.data(), front.head.step}, magnitudes.data(), running ? means.data() : nullptr, y.data_ptr<float>(),
+                        unsound, stream_of(x));
   }
 
   RateControl control_;

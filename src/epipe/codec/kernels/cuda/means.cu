@@ -31,30 +31,64 @@ __global__ void __launch_bounds__(kThreads)
   if (lane == 0) sums[m] = sum;
 }
 
-__global__ void __launch_bounds__(kThreads) add_to_channels_kernel(float* __restrict__ x, std::uint64_t maps, std::uint64_t map,
+// A thread per channel.
+__global__ void means_to_shifts_kernel(const double* __restrict__ sums, unsigned samples, unsigned channels, double values,
+                                       float* __restrict__ means) {
+  const unsigned c = blockIdx.x * blockDim.x + threadIdx.x;
+  if (c >= channels) return;
+  double sum = 0;
+#pragma unroll 16
+  for (unsigned n = 0; n < samples; ++n) sum = __dadd_rn(sum, sums[static_cast<std::uint64_t>(n) * channels + c]);
+  const float shift = __double2float_rn(__dsub_rn(static_cast<double>(means[c]), __ddiv_rn(sum, values)));
+  means[c] = isfinite(shift) ? shift : 0.0F;
+}
+
+__device__ void add(float& value, float shift) { value = __fadd_rn(value, shift); }
+__device__ void add(float4& values, float shift) {
+  values = {__fadd_rn(values.x, shift), __fadd_rn(values.y, shift), __fadd_rn(values.z, shift), __fadd_rn(values.w, shift)};
+}
+
+// By one float, or by four where maps consist of whole ones.
+template <typename Pack>
+__global__ void __launch_bounds__(kThreads) add_to_channels_kernel(Pack* __restrict__ x, std::uint64_t maps, std::uint64_t packs,
                                                                    const float* __restrict__ shifts, unsigned channels) {
   const std::uint64_t stride = static_cast<std::uint64_t>(gridDim.x) * kThreads;
   for (std::uint64_t m = blockIdx.y; m < maps; m += gridDim.y) {
     const float shift = shifts[m % channels];
-    float* const values = x + m * map;
-    for (std::uint64_t i = static_cast<std::uint64_t>(blockIdx.x) * kThreads + threadIdx.x; i < map; i += stride) {
-      values[i] = __fadd_rn(values[i], shift);
-    }
+    Pack* const own = x + m * packs;
+    for (std::uint64_t i = static_cast<std::uint64_t>(blockIdx.x) * kThreads + threadIdx.x; i < packs; i += stride) add(own[i], shift);
   }
+}
+
+template <typename Pack>
+void launch_add(float* x, const Maps& maps, const float* shifts, Stream stream) {
+  constexpr std::uint64_t kMostRows = 65535;  // of a grid
+  const std::uint64_t packs = maps.values * sizeof(float) / sizeof(Pack);
+  const dim3 grid(grid_for(packs, 4 * kThreads), static_cast<unsigned>(std::min(maps.count(), kMostRows)));
+  add_to_channels_kernel<<<grid, kThreads, 0, stream>>>(reinterpret_cast<Pack*>(x), maps.count(), packs, shifts,
+                                                        static_cast<unsigned>(maps.channels));
+  check_launch("add_to_channels");
 }
 
 }  // namespace
 
-void sum_maps(const float* x, std::uint64_t maps, std::uint64_t map, double* sums, Stream stream) {
-  sum_maps_kernel<<<static_cast<unsigned>((maps + kMapsPerBlock - 1) / kMapsPerBlock), kThreads, 0, stream>>>(x, maps, map, sums);
+void sum_maps(const float* x, const Maps& maps, double* sums, Stream stream) {
+  const auto blocks = static_cast<unsigned>((maps.count() + kMapsPerBlock - 1) / kMapsPerBlock);
+  sum_maps_kernel<<<blocks, kThreads, 0, stream>>>(x, maps.count(), maps.values, sums);
   check_launch("sum_maps");
 }
 
-void add_to_channels(float* x, std::uint64_t maps, std::uint64_t map, const float* shifts, unsigned channels, Stream stream) {
-  constexpr std::uint64_t kMostRows = 65535;  // of a grid
-  const dim3 grid(grid_for(map, 4 * kThreads), static_cast<unsigned>(std::min(maps, kMostRows)));
-  add_to_channels_kernel<<<grid, kThreads, 0, stream>>>(x, maps, map, shifts, channels);
-  check_launch("add_to_channels");
+void means_to_shifts(const double* sums, const Maps& maps, float* means, Stream stream) {
+  constexpr unsigned kFew = 64;
+  means_to_shifts_kernel<<<static_cast<unsigned>((maps.channels + kFew - 1) / kFew), kFew, 0, stream>>>(
+      sums, static_cast<unsigned>(maps.samples), static_cast<unsigned>(maps.channels),
+      static_cast<double>(maps.samples) * static_cast<double>(maps.values), means);
+  check_launch("means_to_shifts");
+}
+
+void add_to_channels(float* x, const Maps& maps, const float* shifts, Stream stream) {
+  const bool whole = maps.values % 4 == 0 && reinterpret_cast<std::uintptr_t>(x) % sizeof(float4) == 0;
+  whole ? launch_add<float4>(x, maps, shifts, stream) : launch_add<float>(x, maps, shifts, stream);
 }
 
 }  // namespace epipe::kernels::cuda

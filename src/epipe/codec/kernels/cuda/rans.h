@@ -51,27 +51,23 @@ struct CodedChunk {
   std::uint32_t word_bytes, raw_bytes;
 };
 
-// Finds a state's token. The tokens of a table that have slots are ranked by them.
-struct TokenIndex {
-  static constexpr unsigned kBucketSlots = 2;  // so that a bucket has two tokens at most
-  static constexpr unsigned kBuckets = kProbabilityScale / kBucketSlots;
-
-  // What taking a token out of a state takes.
-  static constexpr std::uint32_t entry(unsigned start, unsigned frequency, unsigned token) {
-    return start << 19 | (frequency - 1) << 7 | token;
-  }
-  static constexpr std::uint32_t start(std::uint32_t entry) { return entry >> 19; }
-  static constexpr std::uint32_t frequency(std::uint32_t entry) { return (entry >> 7) % kProbabilityScale + 1; }
-  static constexpr std::uint32_t token(std::uint32_t entry) { return entry % kTokenRoom; }
-
-  const std::uint32_t* by_rank;  // [table][kTokenRoom]: entries, then one that begins at kProbabilityScale
-  const std::uint8_t* first;     // [table][kBuckets]: the rank of the token that has the bucket's first slot
-  unsigned tables;
+// What taking a token out of a state takes, and the float that it stands for where it is no escape.
+struct TokenEntry {
+  std::uint32_t frequency_and_start;  // as EncodeTables have them
+  float value;
 };
 
-// The floats that tokens stand for.
-struct Values {
-  const float* by_token;      // [table][kTokenRoom], for tokens that are no escapes
+// Finds a state's token.
+struct TokenIndex {
+  const std::uint8_t* token_of;  // [table][kProbabilityScale]: by slot
+  const TokenEntry* entries;     // [table][kTokenRoom]
+  unsigned tables;
+
+  static constexpr unsigned kTableBytes = kProbabilityScale + kTokenRoom * sizeof(TokenEntry);
+};
+
+// The floats that escapes stand for.
+struct Escapes {
   const std::int8_t* shifts;  // two by table
   float step;
 };
@@ -79,6 +75,6 @@ struct Values {
 // All symbols, and *unsound = 1 when a chunk does not hold them; it is not cleared. `magnitudes` has a byte per symbol, `means` chunks *
 // row places where the context is running, else it is null.
 void decode_chunks(const std::byte* payload, const CodedChunk* chunks, const Layout& layout, const Coding& coding, const TokenIndex& index,
-                   const Values& values, std::uint8_t* magnitudes, std::uint16_t* means, float* y, std::uint32_t* unsound, Stream stream);
+                   const Escapes& escapes, std::uint8_t* magnitudes, std::uint16_t* means, float* y, std::uint32_t* unsound, Stream stream);
 
 }  // namespace epipe::kernels::cuda

@@ -32,21 +32,22 @@ class RawBits {
 // The words of a chunk: 64 of them lie in the registers of a warp and 32 are on their way, so that taking some never waits for memory.
 class Words {
  public:
-  __device__ Words(const std::uint16_t* in, const std::uint16_t* end, unsigned lane) : next_(in + lane), end_(end), left_(end - in) {
+  __device__ Words(const std::uint16_t* in, const std::uint16_t* end, unsigned lane)
+      : next_(in + lane), end_(end), left_(static_cast<unsigned>(end - in)) {
     low_ = load();
     high_ = load();
     coming_ = load();
   }
   // The next words go to the lanes of the mask, in their order. False, for all lanes, when there are too few.
   __device__ bool take(unsigned lanes, unsigned below, std::uint32_t* word) {
-    const int count = __popc(lanes);
+    const auto count = static_cast<unsigned>(__popc(lanes));
     if (left_ < count) return false;
     const unsigned index = taken_ + static_cast<unsigned>(__popc(lanes & below));
     const std::uint32_t from_low = __shfl_sync(kAllLanes, low_, static_cast<int>(index % kWarp));
     const std::uint32_t from_high = __shfl_sync(kAllLanes, high_, static_cast<int>(index % kWarp));
     *word = index < kWarp ? from_low : from_high;
     left_ -= count;
-    taken_ += static_cast<unsigned>(count);
+    taken_ += count;
     if (taken_ >= kWarp) {
       taken_ -= kWarp;
       low_ = high_;
@@ -65,7 +66,7 @@ class Words {
   }
   const std::uint16_t* next_;
   const std::uint16_t* end_;
-  std::ptrdiff_t left_;
+  unsigned left_;
   std::uint32_t low_, high_, coming_;
   unsigned taken_ = 0;
 };
@@ -75,40 +76,41 @@ template <bool kShared>
 class TokenFinder {
  public:
   // By all threads of a block. `room` is for the index.
-  __device__ TokenFinder(const TokenIndex& index, uint4* room) : by_rank_(index.by_rank), first_(index.first) {
+  __device__ TokenFinder(const TokenIndex& index, uint4* room) : token_of_(index.token_of), entries_(index.entries) {
     if constexpr (kShared) {
-      const unsigned entries = index.tables * kTokenRoom * 4 / sizeof(uint4);
-      const unsigned all = entries + index.tables * TokenIndex::kBuckets / static_cast<unsigned>(sizeof(uint4));
-      const auto* const ranks = reinterpret_cast<const uint4*>(index.by_rank);
-      const auto* const first = reinterpret_cast<const uint4*>(index.first);
-#pragma unroll 4
-      for (unsigned i = threadIdx.x; i < all; i += blockDim.x) room[i] = i < entries ? ranks[i] : first[i - entries];
-      by_rank_ = reinterpret_cast<const std::uint32_t*>(room);
-      first_ = reinterpret_cast<const std::uint8_t*>(room + entries);
+      const unsigned entries = index.tables * kTokenRoom * sizeof(TokenEntry) / sizeof(uint4);
+      const unsigned all = index.tables * TokenIndex::kTableBytes / sizeof(uint4);
+      const auto* const from_entries = reinterpret_cast<const uint4*>(index.entries);
+      const auto* const from_tokens = reinterpret_cast<const uint4*>(index.token_of);
+#pragma unroll 8
+      for (unsigned i = threadIdx.x; i < all; i += blockDim.x) room[i] = i < entries ? from_entries[i] : from_tokens[i - entries];
+      entries_ = reinterpret_cast<const TokenEntry*>(room);
+      token_of_ = reinterpret_cast<const std::uint8_t*>(room + entries);
       __syncthreads();
     }
   }
 
-  // Takes a token out of a state. Both tokens that a bucket can have are looked up at once.
-  __device__ unsigned take(unsigned table, std::uint32_t* state) const {
-    const std::uint32_t slot = *state % kProbabilityScale;
-    const std::uint32_t* const ranks =
-        by_rank_ + table * kTokenRoom + first_[table * TokenIndex::kBuckets + slot / TokenIndex::kBucketSlots];
-    const std::uint32_t one = ranks[0];
-    const std::uint32_t next = ranks[1];
-    const std::uint32_t entry = slot >= TokenIndex::start(next) ? next : one;
-    *state = TokenIndex::frequency(entry) * (*state >> kProbabilityBits) + slot - TokenIndex::start(entry);
-    return TokenIndex::token(entry);
+  struct Found {
+    unsigned token;
+    float value;
+    std::uint32_t state;  // without the token
+  };
+  __device__ Found find(unsigned table, std::uint32_t state) const {
+    const std::uint32_t slot = state % kProbabilityScale;
+    const unsigned token = token_of_[table * kProbabilityScale + slot];
+    const uint2 entry = reinterpret_cast<const uint2*>(entries_)[table * kTokenRoom + token];  // in one load
+    return {token, __uint_as_float(entry.y), (entry.x >> 16) * (state >> kProbabilityBits) + slot - (entry.x & 0xffff)};
   }
 
  private:
-  const std::uint32_t* by_rank_;
-  const std::uint8_t* first_;
+  const std::uint8_t* token_of_;
+  const TokenEntry* entries_;
 };
 
 constexpr unsigned kSteps = 4;  // that are decoded in a row: what the next ones depend on is fetched meanwhile
 
-// What the context of a symbol comes down to: a key, below kKeys, for a level. fetch() starts what key() needs for a step.
+// What the context of a symbol comes down to: a key, below kKeys, for a level. fetch() starts what key() needs for a step. Lanes whose
+// symbol i does not exist fetch that of another one, and their key is one of the others.
 constexpr unsigned kKeys = 256;
 
 struct PlaneOfChunk {
@@ -130,7 +132,7 @@ class Keys<Context::kNone> {
   static constexpr bool kLevelsByPlane = false;
   __device__ Keys(const Layout&, const PlaneOfChunk&, const std::uint8_t*, std::uint16_t*) {}
   __device__ void fetch(unsigned, unsigned) {}
-  __device__ unsigned key(unsigned, unsigned) { return 0; }
+  __device__ unsigned key(unsigned, unsigned, bool) { return 0; }
   __device__ static unsigned level(unsigned) { return 0; }
 };
 
@@ -149,7 +151,7 @@ class Keys<Context::kParents> {
     above2_[k] = at(parents_.above2, i);
     left2_[k] = at(parents_.left2, i);
   }
-  __device__ unsigned key(unsigned k, unsigned) { return parents_.sum(above_[k], left_[k], diagonal_[k], above2_[k], left2_[k]); }
+  __device__ unsigned key(unsigned k, unsigned, bool) { return parents_.sum(above_[k], left_[k], diagonal_[k], above2_[k], left2_[k]); }
   __device__ static unsigned level(unsigned key) { return reached<kParentLimits>(key); }
 
  private:
@@ -175,7 +177,7 @@ class Keys<Context::kNeighbours> {
     left_[k] = i > 0 ? before_[i - 1] : 0;
     right_[k] = i + 1 < length_ ? before_[i + 1] : 0;
   }
-  __device__ unsigned key(unsigned k, unsigned) { return first_ ? 0 : 2U * middle_[k] + left_[k] + right_[k]; }
+  __device__ unsigned key(unsigned k, unsigned, bool) { return first_ ? 0 : 2U * middle_[k] + left_[k] + right_[k]; }
   __device__ static unsigned level(unsigned key) { return neighbour_level(key); }
 
  private:
@@ -199,10 +201,10 @@ class Keys<Context::kRunning> {
     magnitude_[k] = before_[i];
     mean_[k] = row_ == 1 ? 0 : means_[i];
   }
-  __device__ unsigned key(unsigned k, unsigned i) {
+  __device__ unsigned key(unsigned k, unsigned i, bool exists) {
     if (row_ == 0) return 0;
     const unsigned mean = next_mean(row_ == 1 ? 128U * magnitude_[k] : mean_[k], magnitude_[k]);
-    means_[i] = static_cast<std::uint16_t>(mean);
+    if (exists) means_[i] = static_cast<std::uint16_t>(mean);
     return mean == 0 ? 0 : 1 + mean / 8;
   }
   __device__ static unsigned level(unsigned key) { return running_level(key == 0 ? 0 : max(1U, 8 * (key - 1))); }
@@ -227,8 +229,6 @@ __device__ void look_up_tables(const Layout& layout, const Coding& coding, unsig
   __syncwarp();
 }
 
-constexpr unsigned kNoTable = 0xffffffffU;  // of a lane without a symbol
-
 // What a warp reads and writes.
 struct ChunkRoom {
   std::uint8_t* table_of_key;  // shared
@@ -237,51 +237,63 @@ struct ChunkRoom {
   float* y;
 };
 
+// A lane of a warp. Read once: where these are expressions of threadIdx the compiler reads it again in every step.
+struct Lane {
+  unsigned index, below;  // below: a mask of the lanes before
+
+  __device__ Lane() {
+    asm volatile("mov.u32 %0, %%laneid;" : "=r"(index));
+    asm volatile("mov.u32 %0, %%lanemask_lt;" : "=r"(below));
+  }
+};
+
+// Lanes without a symbol go along with the others, so that a warp does not part: what they find is not kept.
 template <Context kContext, bool kAllStates, typename Finder>
 __device__ bool decode_chunk(const std::byte* payload, const CodedChunk& coded, const Layout& layout, const DeviceChunk& chunk,
-                             const Coding& coding, const Finder& finder, const Values& values, const ChunkRoom& room) {
+                             const Coding& coding, const Finder& finder, const Escapes& escapes, const ChunkRoom& room) {
+  const Lane lane;
   const unsigned lanes = kAllStates ? kWarp : coding.lanes;
-  const unsigned lane = threadIdx.x % kWarp;
-  const unsigned below = (1U << lane) - 1;
   if (coded.word_bytes < 4 * lanes || coded.word_bytes % 2 != 0) return false;
   const auto* const in = reinterpret_cast<const std::uint16_t*>(payload + coded.words);
-  std::uint32_t x = lane < lanes ? in[2 * lane] | static_cast<std::uint32_t>(in[2 * lane + 1]) << 16 : kLowestState;
+  std::uint32_t x = lane.index < lanes ? in[2 * lane.index] | static_cast<std::uint32_t>(in[2 * lane.index + 1]) << 16 : kLowestState;
   if (__any_sync(kAllLanes, x < kLowestState)) return false;
-  Words words(in + 2 * lanes, in + coded.word_bytes / 2, lane);
+  Words words(in + 2 * lanes, in + coded.word_bytes / 2, lane.index);
   RawBits raw(payload + coded.raw, coded.raw_bytes);
   const auto planes = static_cast<unsigned>(chunk.planes(layout));
   for (unsigned p = 0; p < planes; ++p) {
     const PlaneOfChunk plane(layout, chunk, p);
+    const unsigned own_end = kAllStates || lane.index < lanes ? plane.length : 0;  // the lane's symbols are below
     if (Keys<kContext>::kLevelsByPlane || p < 2) look_up_tables<kContext>(layout, coding, p, room.table_of_key);
     Keys<kContext> keys(layout, plane, room.magnitudes, room.means);
 #pragma unroll
-    for (unsigned k = 0; k < kSteps; ++k) keys.fetch(k, min(k * lanes + lane, plane.length - 1));
-    for (unsigned first = lane; first - lane < plane.length; first += kSteps * lanes) {
+    for (unsigned k = 0; k < kSteps; ++k) keys.fetch(k, min(k * lanes + lane.index, plane.length - 1));
+    for (unsigned first = 0; first < plane.length; first += kSteps * lanes) {
+      const unsigned own = first + lane.index;
       unsigned table[kSteps];
 #pragma unroll
-      for (unsigned k = 0; k < kSteps; ++k) {
-        const unsigned i = first + k * lanes;
-        const bool exists = (kAllStates || lane < lanes) && i < plane.length;
-        table[k] = exists ? room.table_of_key[keys.key(k, i)] : kNoTable;
-      }
+      for (unsigned k = 0; k < kSteps; ++k) table[k] = room.table_of_key[keys.key(k, own + k * lanes, own + k * lanes < own_end)];
+      if (first + kSteps * lanes < plane.length) {
 #pragma unroll
-      for (unsigned k = 0; k < kSteps; ++k) keys.fetch(k, min(first + (kSteps + k) * lanes, plane.length - 1));
+        for (unsigned k = 0; k < kSteps; ++k) keys.fetch(k, min(own + (kSteps + k) * lanes, plane.length - 1));
+      }
       unsigned token[kSteps];
       float decoded[kSteps];
-      bool escapes = false;
+      bool escapes_here = false;
 #pragma unroll
       for (unsigned k = 0; k < kSteps; ++k) {
-        const bool active = table[k] != kNoTable;
-        token[k] = active ? finder.take(table[k], &x) : 0;
+        const bool exists = own + k * lanes < own_end;
+        const auto found = finder.find(table[k], x);
+        x = exists ? found.state : x;
+        token[k] = exists ? found.token : 0;
+        decoded[k] = found.value;
+        escapes_here |= token[k] >= kFirstEscape;
         if (const unsigned readers = __ballot_sync(kAllLanes, x < kLowestState); readers != 0) {
           std::uint32_t word;
-          if (!words.take(readers, below, &word)) return false;
-          if (x < kLowestState) x = x << 16 | word;
+          if (!words.take(readers, lane.below, &word)) return false;
+          x = x < kLowestState ? x << 16 | word : x;
         }
-        decoded[k] = active ? __ldg(values.by_token + table[k] * kTokenRoom + token[k]) : 0.0F;
-        escapes |= token[k] >= kFirstEscape;
       }
-      if (__any_sync(kAllLanes, escapes)) {
+      if (__any_sync(kAllLanes, escapes_here)) {
 #pragma unroll
         for (unsigned k = 0; k < kSteps; ++k) {
           const auto small = static_cast<std::uint8_t>(token[k]);
@@ -290,13 +302,13 @@ __device__ bool decode_chunk(const std::byte* payload, const CodedChunk& coded, 
           if (!raw.take(escape ? raw_bits(small) : 0, &bits)) return false;
           if (!escape) continue;
           const std::int32_t large = escape_base(small) + static_cast<std::int32_t>(bits);
-          decoded[k] = device_level_value(large, is_negative(small), values.shifts + 2 * table[k], values.step);
+          decoded[k] = device_level_value(large, is_negative(small), escapes.shifts + 2 * table[k], escapes.step);
         }
       }
 #pragma unroll
       for (unsigned k = 0; k < kSteps; ++k) {
-        if (table[k] == kNoTable) continue;
-        const unsigned at = plane.begin + first + k * lanes;
+        if (own + k * lanes >= own_end) continue;
+        const unsigned at = plane.begin + own + k * lanes;
         room.y[at] = decoded[k];
         room.magnitudes[at] = magnitude_of(static_cast<std::uint8_t>(token[k]));
       }
@@ -306,23 +318,24 @@ __device__ bool decode_chunk(const std::byte* payload, const CodedChunk& coded, 
   return __all_sync(kAllLanes, x == kLowestState) && words.over() && raw.over();
 }
 
-constexpr unsigned kMostChunksPerBlock = 16;  // one warp each
+constexpr unsigned kMostWarps = 16;  // of a block
+constexpr unsigned kLeastWarps = 4;  // those without a chunk help to fill the shared memory
 
+// A warp per chunk, `chunks_per_block` of them.
 template <Context kContext, bool kAllStates, bool kShared>
-__global__ void __launch_bounds__(kWarp* kMostChunksPerBlock)
-    decode_kernel(const std::byte* __restrict__ payload, const CodedChunk* __restrict__ chunks, Layout layout, Coding coding,
-                  TokenIndex index, Values values, std::uint8_t* magnitudes, std::uint16_t* means, float* __restrict__ y,
+__global__ void __launch_bounds__(kWarp* kMostWarps, 1)
+    decode_kernel(const std::byte* __restrict__ payload, const CodedChunk* __restrict__ chunks, unsigned chunks_per_block, Layout layout,
+                  Coding coding, TokenIndex index, Escapes escapes, std::uint8_t* magnitudes, std::uint16_t* means, float* __restrict__ y,
                   std::uint32_t* unsound) {
   extern __shared__ uint4 shared[];
   const unsigned warp = threadIdx.x / kWarp;
-  const unsigned warps = blockDim.x / kWarp;
-  const TokenFinder<kShared> finder(index, shared + warps * kKeys / sizeof(uint4));
-  const std::uint64_t c = static_cast<std::uint64_t>(blockIdx.x) * warps + warp;
-  if (c >= layout.chunks) return;
+  const TokenFinder<kShared> finder(index, shared + chunks_per_block * kKeys / sizeof(uint4));
+  const std::uint64_t c = static_cast<std::uint64_t>(blockIdx.x) * chunks_per_block + warp;
+  if (warp >= chunks_per_block || c >= layout.chunks) return;
   const DeviceChunk chunk(layout, c);
   const ChunkRoom room = {reinterpret_cast<std::uint8_t*>(shared) + warp * kKeys, magnitudes + chunk.begin,
                           means == nullptr ? nullptr : means + c * layout.row, y + chunk.begin};
-  if (!decode_chunk<kContext, kAllStates>(payload, chunks[c], layout, chunk, coding, finder, values, room)) *unsound = 1;
+  if (!decode_chunk<kContext, kAllStates>(payload, chunks[c], layout, chunk, coding, finder, escapes, room)) *unsound = 1;
 }
 
 using Kernel = decltype(&decode_kernel<Context::kNone, true, true>);
@@ -351,26 +364,29 @@ unsigned attribute(cudaDeviceAttr which) {
   return static_cast<unsigned>(value);
 }
 
-// As few as give every multiprocessor a block: a warp is fastest alone, but blocks with large tables do not fit side by side.
-unsigned chunks_per_block(std::uint64_t chunks) {
-  unsigned count = 4;
-  while (count < kMostChunksPerBlock && chunks > std::uint64_t{count} * attribute(cudaDevAttrMultiProcessorCount)) count *= 2;
-  return count;
+// As many for each multiprocessor: large tables leave room for one block, and a warp is the faster the fewer there are beside it.
+unsigned balanced_chunks_per_block(std::uint64_t chunks) {
+  const auto divided = [](std::uint64_t n, std::uint64_t by) { return (n + by - 1) / by; };
+  const std::uint64_t processors = attribute(cudaDevAttrMultiProcessorCount);
+  const std::uint64_t rounds = divided(chunks, kMostWarps * processors);
+  return static_cast<unsigned>(divided(chunks, rounds * processors));
 }
 
 }  // namespace
 
 void decode_chunks(const std::byte* payload, const CodedChunk* chunks, const Layout& layout, const Coding& coding, const TokenIndex& index,
-                   const Values& values, std::uint8_t* magnitudes, std::uint16_t* means, float* y, std::uint32_t* unsound, Stream stream) {
-  const unsigned warps = chunks_per_block(layout.chunks);
-  const unsigned index_bytes = index.tables * (kTokenRoom * 4 + TokenIndex::kBuckets);
+                   const Escapes& escapes, std::uint8_t* magnitudes, std::uint16_t* means, float* y, std::uint32_t* unsound,
+                   Stream stream) {
+  const unsigned per_block = balanced_chunks_per_block(layout.chunks);
+  const unsigned index_bytes = index.tables * TokenIndex::kTableBytes;
   const bool all_states = coding.lanes == kWarp;
-  const bool shared = all_states && warps * kKeys + index_bytes <= attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin);
-  const unsigned shared_bytes = warps * kKeys + (shared ? index_bytes : 0);
+  const bool shared = all_states && per_block * kKeys + index_bytes <= attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin);
+  const unsigned shared_bytes = per_block * kKeys + (shared ? index_bytes : 0);
   const Kernel kernel = kernel_for(layout.blocks ? Context::kParents : layout.context, all_states, shared);
   check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(shared_bytes)), "decode_chunks");
-  const auto blocks = static_cast<unsigned>((layout.chunks + warps - 1) / warps);
-  kernel<<<blocks, kWarp * warps, shared_bytes, stream>>>(payload, chunks, layout, coding, index, values, magnitudes, means, y, unsound);
+  const auto blocks = static_cast<unsigned>((layout.chunks + per_block - 1) / per_block);
+  kernel<<<blocks, kWarp * std::max(per_block, kLeastWarps), shared_bytes, stream>>>(payload, chunks, per_block, layout, coding, index,
+                                                                                     escapes, magnitudes, means, y, unsound);
   check_launch("decode_chunks");
 }
 

@@ -138,11 +138,20 @@ __global__ void __launch_bounds__(kUnits* kWarps)
   __syncthreads();
   if (!exists) return;
   const Place place = place_of(layout, first + unit);
+  // Rows of blocks that are whole packs of 16 bytes.
+  const bool packs = kEdge != 0 && kEdge % 4 == 0 && layout.map_width % kLength == 0 && reinterpret_cast<std::uintptr_t>(x) % 16 == 0;
   for (unsigned r = warp; r < height && place.top + r < layout.map_height; r += kWarps) {
+    const float* const row = own + r * width;
     float* const to = x + place.map + (place.top + r) * static_cast<std::uint64_t>(layout.map_width) + place.left;
+    if constexpr (kEdge != 0 && kEdge % 4 == 0) {
 #pragma unroll
-    for (unsigned c = 0; c < kLength; ++c) {
-      if (c < width && place.left + c < layout.map_width) to[c] = own[r * width + c];
+      for (unsigned c = 0; packs && c < kLength; c += 4) {
+        *reinterpret_cast<float4*>(to + c) = {row[c], row[c + 1], row[c + 2], row[c + 3]};
+      }
+    }
+#pragma unroll
+    for (unsigned c = 0; !packs && c < kLength; ++c) {
+      if (c < width && place.left + c < layout.map_width) to[c] = row[c];
     }
   }
 }
