@@ -1,5 +1,5 @@
 # A thin layer over CMakePresets.json: each target sets the machine up, then calls cmake or ctest.
-.PHONY: help setup build test faults demo check bench asan tsan fuzz clean
+.PHONY: help setup build all test faults demo check bench asan tsan fuzz clean
 .DEFAULT_GOAL := help
 
 JOBS ?= $(shell nproc)
@@ -14,9 +14,12 @@ setup:           ## install the missing Debian packages (as root)
 build: setup     ## build the program: build/epipe
 	@mkdir -p build
 	@cmake --preset release $(CMAKE_ARGS) > build/configure.log 2>&1 || { cat build/configure.log; exit 1; }
+	@cmake --build --preset release -j $(JOBS) --target epipe
+
+all: build       ## build everything: the program and its tests
 	@cmake --build --preset release -j $(JOBS)
 
-test: build      ## build everything and run every test
+test: all        ## build everything and run every test
 	@ctest --test-dir build --output-on-failure -j $(JOBS)
 
 demo: build      ## train a CNN with several codecs, then measure every codec by itself
@@ -27,11 +30,11 @@ bench: build     ## codecs against memcpy and LibTorch operators, then the kerne
 	@cmake --build --preset release -j $(JOBS) --target kernels_bench
 	@build/bench/kernels_bench
 
-faults: build    ## the fault suites at length: links cut and processes killed, over and over
+faults: all      ## the fault suites at length: links cut and processes killed, over and over
 	@EPIPE_LONG_TESTS=1 EPIPE_PROGRAM=$(CURDIR)/build/epipe build/tests/train_team_fault_test --gtest_brief=1
 	@EPIPE_LONG_TESTS=1 EPIPE_PROGRAM=$(CURDIR)/build/epipe build/tests/serve_fault_test --gtest_brief=1
 
-check: build     ## format, layers, warnings as errors, clang-tidy, sanitizers, tests, the fault suites at length
+check: all       ## format, layers, warnings as errors, clang-tidy, sanitizers, tests, the fault suites at length
 	@tools/setup.sh packages-check.txt
 	@JOBS=$(JOBS) tools/check.sh
 	@$(MAKE) --no-print-directory test faults asan tsan
