@@ -37,8 +37,10 @@ void expect_parity(const OptimizerConfig& config, const MakeReference& make) {
     theirs.set_gradients(step);
     optimizer.step(0.01);
     reference->step();
-    for (std::size_t i = 0; i < 2; ++i)
+    for (std::size_t i = 0; i < 2; ++i) {
       ASSERT_TRUE(torch::allclose(ours.parameters[i], theirs.parameters[i], 1e-6, 1e-7)) << "step " << step;
+      EXPECT_FALSE(ours.parameters[i].grad().defined()) << "gradients are used up";
+    }
   }
 }
 

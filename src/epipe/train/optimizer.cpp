@@ -39,6 +39,7 @@ void Optimizer::step(double learning_rate, double scale) {
     if (scale != 1) at::_foreach_mul_(group.gradients, scale);
     config_.kind == OptimizerConfig::Kind::kSgd ? sgd(group, learning_rate) : adam(group, learning_rate);
   }
+  for (auto& [name, parameter] : parameters_) parameter.mutable_grad() = torch::Tensor();
 }
 
 // On a device all together, in few kernels; on the CPU one by one, while its values are in the cache.

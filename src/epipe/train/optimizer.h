@@ -27,7 +27,8 @@ class Optimizer {
  public:
   Optimizer(const OptimizerConfig& config, NamedParameters parameters);
 
-  // With the gradients times `scale`, which changes them.
+  // With the gradients times `scale`. Uses them up: they are gone afterwards, while the device still works, and not when it waits for the
+  // next step.
   void step(double learning_rate, double scale = 1);
 
   // "name/momentum", "name/first", "name/second", "steps": everything the next step depends on.

@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 #include <torch/cuda.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "epipe/base/clock.h"
@@ -57,6 +58,7 @@ Subject make_subject(const std::string& model, const torch::Device& device) {
 }
 
 constexpr double kLearningRate = 0.01;
+constexpr int kStepsOfTurn = 4;
 
 train::Optimizer make_optimizer(const std::vector<std::shared_ptr<layer::Layer>>& layers) {
   train::NamedParameters parameters;
@@ -89,9 +91,6 @@ class PlainLoop {
   double time_one() {
     const Stopwatch watch;
     const layer::CastScope casts;
-    for (const auto& layer : model_.layers) {
-      for (auto& parameter : layer->parameters()) parameter.mutable_grad() = torch::Tensor();
-    }
     layer::ForwardContext at;
     at.samples = subject_.batch.samples;
     at.side = subject_.batch.side;
@@ -161,33 +160,55 @@ pipeline::PipelineConfig stages(const Flags& flags, const torch::Device& device,
   return config;
 }
 
+// By round, the median of a turn's steps in milliseconds.
 struct Times {
-  double plain_ms, one_ms, two_ms;
+  std::vector<double> plain, one, two;
 };
 
-// The three take turns, so that the device is the same for all. A turn is some steps in a row, as in training; before the first of them
-// the threads of the others ran, so that it does not count.
+// The three take turns, in another order every round. A turn is some steps in a row, as in training; before the first of them the threads
+// of the others ran, so that it does not count.
 Times measure(const Subject& subject, const Flags& flags, const torch::Device& device, std::size_t cut) {
   PlainLoop plain(subject, device, layer::parse_precision(flags.precision));
   PipelineSteps one(subject, stages(flags, device, {}));
   PipelineSteps two(subject, stages(flags, device, {cut}));
-  std::array<std::vector<double>, 3> milliseconds;
-  const auto take_turn = [](auto& steps, std::vector<double>& times) {
-    constexpr int kSteps = 4;
+  Times times;
+  const auto take_turn = [](auto& steps, std::vector<double>& turns) {
     steps.time_one();
-    for (int i = 0; i < kSteps; ++i) times.push_back(1e3 * steps.time_one());
+    std::vector<double> turn;
+    for (int i = 0; i < kStepsOfTurn; ++i) turn.push_back(1e3 * steps.time_one());
+    turns.push_back(median(turn));
   };
   constexpr int kWarmUp = 1;
   for (int round = 0; round < flags.rounds + kWarmUp; ++round) {
-    take_turn(plain, milliseconds[0]);
-    take_turn(one, milliseconds[1]);
-    take_turn(two, milliseconds[2]);
-    if (round < kWarmUp) milliseconds = {};
+    for (int turn = 0; turn < 3; ++turn) {
+      switch ((round + turn) % 3) {
+        case 0: take_turn(plain, times.plain); break;
+        case 1: take_turn(one, times.one); break;
+        default: take_turn(two, times.two); break;
+      }
+    }
+    if (round < kWarmUp) times = {};
   }
-  return {median(milliseconds[0]), median(milliseconds[1]), median(milliseconds[2])};
+  return times;
 }
 
+// Of turns of the same round: a host that is slower for a while is so for both.
+struct Ratios {
+  double quarter, middle, three_quarters;
+
+  Ratios(const std::vector<double>& of, const std::vector<double>& to) {
+    std::vector<double> all;
+    for (std::size_t i = 0; i < of.size(); ++i) all.push_back(of[i] / to[i]);
+    std::sort(all.begin(), all.end());
+    quarter = all[all.size() / 4];
+    middle = all[all.size() / 2];
+    three_quarters = all[all.size() * 3 / 4];
+  }
+};
+
 void report(const Subject& subject, const Flags& flags, std::size_t cut, const Times& times) {
+  const Ratios speed(times.plain, times.one);
+  const Ratios cost(times.two, times.one);
   if (flags.json) {
     const nlohmann::json line = {{"model", subject.name},
                                  {"batch", subject.batch.size()},
@@ -196,16 +217,19 @@ void report(const Subject& subject, const Flags& flags, std::size_t cut, const T
                                  {"chunks", flags.chunks},
                                  {"codec", flags.codec},
                                  {"cut", cut},
-                                 {"plain_ms", times.plain_ms},
-                                 {"one_stage_ms", times.one_ms},
-                                 {"two_stages_ms", times.two_ms},
-                                 {"one_stage_of_plain", times.plain_ms / times.one_ms},
-                                 {"two_stages_over_one", times.two_ms / times.one_ms - 1}};
+                                 {"rounds", flags.rounds},
+                                 {"plain_ms", median(times.plain)},
+                                 {"one_stage_ms", median(times.one)},
+                                 {"two_stages_ms", median(times.two)},
+                                 {"one_stage_of_plain", speed.middle},
+                                 {"one_stage_of_plain_quartiles", {speed.quarter, speed.three_quarters}},
+                                 {"two_stages_over_one", cost.middle - 1},
+                                 {"two_stages_over_one_quartiles", {cost.quarter - 1, cost.three_quarters - 1}}};
     fmt::print("{}\n", line.dump());
   } else {
     fmt::print("{:<14} {:<5} plain loop {:8.2f} ms, one stage {:8.2f} ms ({:.3f} of its speed), two stages {:8.2f} ms ({:+.1f} %)\n",
-               subject.name, flags.precision, times.plain_ms, times.one_ms, times.plain_ms / times.one_ms, times.two_ms,
-               100 * (times.two_ms / times.one_ms - 1));
+               subject.name, flags.precision, median(times.plain), median(times.one), speed.middle, median(times.two),
+               100 * (cost.middle - 1));
   }
   std::fflush(stdout);
 }
@@ -236,7 +260,7 @@ void add_loop_bench(CLI::App& bench) {
   command->add_option("--chunks", flags->chunks, "Micro-batches per batch, of the pipelines")
       ->check(CLI::Range(1, 256))
       ->capture_default_str();
-  command->add_option("--rounds", flags->rounds, "Turns of each kind; four steps of a turn are timed")
+  command->add_option("--rounds", flags->rounds, fmt::format("Turns of each kind; {} steps of a turn are timed", kStepsOfTurn))
       ->check(CLI::PositiveNumber)
       ->capture_default_str();
   command->add_flag("--json", flags->json, "One JSON object per row");

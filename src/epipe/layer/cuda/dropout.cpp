@@ -2,8 +2,10 @@
 
 #include <c10/cuda/CUDAGuard.h>
 #include <c10/cuda/CUDAStream.h>
-#include <torch/csrc/autograd/custom_function.h>
+#include <torch/csrc/autograd/function.h>
+#include <torch/csrc/autograd/functions/utils.h>
 
+#include <memory>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -37,32 +39,35 @@ torch::Tensor dropped(const torch::Tensor& x, std::span<const std::uint64_t> key
   return to;
 }
 
-// The backward draws the same numbers again.
-struct Dropout : torch::autograd::Function<Dropout> {
-  static torch::Tensor forward(torch::autograd::AutogradContext* context, const torch::Tensor& x, const std::vector<std::int64_t>& keys,
-                               double p, double kept) {
-    context->saved_data["keys"] = keys;
-    context->saved_data["p"] = p;
-    context->saved_data["kept"] = kept;
-    return apply_to(x, keys, p, kept);
+// Draws the same numbers again. A node by hand: a Function<> boxes what it keeps, and a model has dozens of these in every step.
+class DropoutBackward final : public torch::autograd::Node {
+ public:
+  DropoutBackward(std::span<const std::uint64_t> keys, float p, float kept) : keys_(keys.begin(), keys.end()), p_(p), kept_(kept) {}
+  torch::autograd::variable_list apply(torch::autograd::variable_list&& gradients) override {
+    return {gradients[0].defined() ? dropped(gradients[0], keys_, p_, kept_) : torch::Tensor()};
   }
-  static torch::autograd::variable_list backward(torch::autograd::AutogradContext* context,
-                                                 const torch::autograd::variable_list& gradients) {
-    const auto& data = context->saved_data;
-    return {apply_to(gradients[0], data.at("keys").toIntVector(), data.at("p").toDouble(), data.at("kept").toDouble()), {}, {}, {}};
-  }
+  std::string name() const override { return "DropoutBackward"; }
 
  private:
-  static torch::Tensor apply_to(const torch::Tensor& x, const std::vector<std::int64_t>& keys, double p, double kept) {
-    const std::vector<std::uint64_t> unsigned_keys(keys.begin(), keys.end());
-    return dropped(x, unsigned_keys, static_cast<float>(p), static_cast<float>(kept));
-  }
+  std::vector<std::uint64_t> keys_;
+  float p_;
+  float kept_;
 };
 
 }  // namespace
 
 torch::Tensor dropout(const torch::Tensor& x, std::span<const std::uint64_t> keys, float p, float kept) {
-  return Dropout::apply(x, std::vector<std::int64_t>(keys.begin(), keys.end()), static_cast<double>(p), static_cast<double>(kept));
+  torch::Tensor y;
+  {
+    const at::AutoDispatchBelowADInplaceOrView without_graph;
+    y = dropped(x, keys, p, kept);
+  }
+  if (torch::GradMode::is_enabled() && x.requires_grad()) {
+    const std::shared_ptr<torch::autograd::Node> node(new DropoutBackward(keys, p, kept), torch::autograd::deleteNode);
+    node->set_next_edges(torch::autograd::collect_next_edges(x));
+    torch::autograd::set_history(y, node);
+  }
+  return y;
 }
 
 }  // namespace epipe::layer::cuda
