@@ -88,6 +88,24 @@ TEST_P(OnDevice, PayloadsAreThoseOfTheHost) {
   }
 }
 
+// Where only the device has the payload.
+TEST_P(OnDevice, PayloadsDecodeWithoutTheHostsCopy) {
+  EPIPE_NEEDS_CUDA();
+  const auto codec = codec_of(GetParam());
+  const auto twin = codec->twin();
+  if (twin == nullptr) return;  // through the host
+  for (const auto& [name, x] : cases()) {
+    SCOPED_TRACE(name);
+    const auto payload = twin->encode(x.cuda(), {});
+    if (!payload) continue;  // the codec's error
+    const auto bytes = payload->bytes.narrow(0, 0, static_cast<std::int64_t>(payload->size)).cpu();
+    const auto* const first = reinterpret_cast<const std::byte*>(bytes.data_ptr<std::uint8_t>());
+    auto y = torch::full(x.sizes(), 12345.0F, torch::kCUDA);
+    ASSERT_TRUE(twin->decode_into(y, *payload, {}));
+    ASSERT_TRUE(torch::equal(y.cpu(), decoded(*codec, Bytes(first, first + payload->size), x.sizes())));
+  }
+}
+
 void damage_alike(const codec::Codec& codec, const torch::Tensor& x, const Bytes& good) {
   std::mt19937 random(3);
   for (int round = 0; round < 60; ++round) {

@@ -27,6 +27,12 @@ void OwnStream::synchronize() const {
   if (guard_) c10::impl::VirtualGuardImpl(guard_->current_device().type()).synchronizeStream(guard_->current_stream());
 }
 
+void keep_for_current_stream(const std::vector<torch::Tensor>& tensors) {
+  for (const auto& tensor : tensors) {
+    if (tensor.defined() && tensor.is_cuda()) tensor.record_stream(current_stream(tensor.device()));
+  }
+}
+
 HandOver::HandOver(const std::vector<torch::Tensor>& tensors) {
   const torch::Tensor* const tensor = on_device(tensors);
   if (tensor == nullptr) return;
@@ -37,11 +43,8 @@ HandOver::HandOver(const std::vector<torch::Tensor>& tensors) {
 void HandOver::take(const std::vector<torch::Tensor>& tensors) const {
   const torch::Tensor* const tensor = on_device(tensors);
   if (event_ == nullptr || tensor == nullptr) return;
-  const c10::Stream stream = current_stream(tensor->device());
-  event_->block(stream);
-  for (const auto& own : tensors) {
-    if (own.defined() && own.is_cuda()) own.record_stream(stream);
-  }
+  event_->block(current_stream(tensor->device()));
+  keep_for_current_stream(tensors);
 }
 
 }  // namespace epipe::boundary

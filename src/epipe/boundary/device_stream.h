@@ -21,6 +21,9 @@ class OwnStream {
   std::unique_ptr<c10::StreamGuard> guard_;
 };
 
+// The memory of tensors that came from another stream is kept until the current one is done with what it has queued when they go.
+void keep_for_current_stream(const std::vector<torch::Tensor>& tensors);
+
 // A point in the order of work that one thread's stream has queued, for another thread's to wait for.
 class HandOver {
  public:

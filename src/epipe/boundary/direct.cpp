@@ -23,14 +23,16 @@ void Direct::send(Parcel parcel) {
 // Its extremes tell whether all of it is finite: NaN is one of them where there is one. They are read when the step is over, so that
 // nobody waits for the device.
 void Direct::look_at(const torch::Tensor& x, std::uint64_t step, std::uint32_t micro_batch) {
+  Range range{step, micro_batch, {}, {}};
+  if (!config_.flag_non_finite && x.numel() > 0) {
+    const auto [least, largest] = torch::aminmax(x);
+    range.ends = {least, largest};
+    range.ready = HandOver(range.ends);
+  }
   const std::lock_guard lock(mutex_);
   traffic_.wire_bytes += codec::plain_frame_bytes(x);
   traffic_.values += static_cast<std::uint64_t>(x.numel());
-  if (config_.flag_non_finite || x.numel() == 0) return;
-  const auto [least, largest] = torch::aminmax(x);
-  Range range{step, micro_batch, {least, largest}, {}};
-  range.ready = HandOver(range.ends);
-  unchecked_.push_back(std::move(range));
+  if (!range.ends.empty()) unchecked_.push_back(std::move(range));
 }
 
 std::vector<torch::Tensor> Direct::recv(std::uint64_t step, std::uint32_t micro_batch) {

@@ -46,9 +46,9 @@ void MeasurementTable::print() const {
   }
 }
 
-std::unique_ptr<codec::Codec> codec_from_flag(const std::string& spec, const codec::CodecOptions& options) {
+std::unique_ptr<codec::Codec> codec_from_flag(const std::string& spec, const codec::CodecOptions& options, std::string_view flag) {
   auto codec = codec::make_codec(spec, options);
-  if (!codec) throw UsageError("--codec: " + codec.error().message);
+  if (!codec) throw UsageError(fmt::format("{}: {}", flag, codec.error().message));
   return std::move(codec).value();
 }
 

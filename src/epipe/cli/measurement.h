@@ -22,7 +22,8 @@ class MeasurementTable {
   std::vector<std::vector<std::string>> rows_;
 };
 
-// The codec a --codec flag names; UsageError with the mark under the wrong character otherwise.
-std::unique_ptr<codec::Codec> codec_from_flag(const std::string& spec, const codec::CodecOptions& options);
+// The codec a flag names; UsageError with the mark under the wrong character otherwise.
+std::unique_ptr<codec::Codec> codec_from_flag(const std::string& spec, const codec::CodecOptions& options,
+                                              std::string_view flag = "--codec");
 
 }  // namespace epipe::cli

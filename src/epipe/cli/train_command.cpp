@@ -11,9 +11,9 @@
 #include "epipe/base/clock.h"
 #include "epipe/base/file.h"
 #include "epipe/cli/command.h"
+#include "epipe/cli/measurement.h"
 #include "epipe/cli/stop_signal.h"
 #include "epipe/cli/train_flags.h"
-#include "epipe/codec/codec.h"
 #include "epipe/data/open.h"
 #include "epipe/model/learned_codec.h"
 #include "epipe/model/model.h"
@@ -71,8 +71,7 @@ std::vector<int> ring_of_servers(std::size_t servers) {
 // Whether or not a cut will use it.
 void check_codec(std::string_view flag, const std::string& spec) {
   try {
-    const auto wire = codec::make_codec(model::split_learned(spec).wire);
-    if (!wire) throw UsageError(fmt::format("{}: {}", flag, wire.error().message));
+    codec_from_flag(model::split_learned(spec).wire, {}, flag);
   } catch (const std::invalid_argument& error) {
     throw UsageError(fmt::format("{}: {}", flag, error.what()));
   }

@@ -77,7 +77,7 @@ struct Fronts {
   std::optional<ChannelBasis> basis;  // that the coded values are in
   std::size_t bytes = 0;              // of both; the coded payload follows
 };
-// For a payload of kind 2, 3 or 4. `first` holds all of it, or its first fronts_room() bytes.
+// For a payload of kind 2, 3 or 4. `first` holds all of it, or at least its first fronts_room() bytes.
 Result<Fronts> read_fronts(const wire::TensorSpec& tensor, ByteView first);
 
 std::size_t fronts_room(const wire::TensorSpec& tensor);

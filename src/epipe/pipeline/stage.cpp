@@ -106,9 +106,10 @@ Stage::Live Stage::take_live(int i) {
   return live;
 }
 
-Stage::InputGradients Stage::backward_of(int i, const torch::Tensor& loss) {
+Stage::InputGradients Stage::backward_from_loss(int i, const torch::Tensor& loss) {
   const Live live = take_live(i);
-  if (loss.requires_grad()) loss.backward();
+  const bool trains = std::any_of(live.outputs.begin(), live.outputs.end(), [](const auto& output) { return output.requires_grad(); });
+  if (trains) loss.backward();
   return input_gradients(live);
 }
 

@@ -31,7 +31,7 @@ class Stage {
   Stage(std::vector<std::shared_ptr<Layer>> layers, torch::Device device, const Options& options);
 
   // Runs micro-batch i and keeps what its backward needs. `from_peer`: the inputs came through a cut and want a gradient.
-  // The outputs have their graph, unless it recomputes: a cut detaches them, a loss may be made of them.
+  // The outputs have their graph, unless the stage recomputes: a cut detaches them, a loss may be made of them.
   Tensors forward(int i, const Tensors& inputs, bool from_peer, const ForwardContext& at);
   // Runs micro-batch i without keeping anything.
   Tensors evaluate(const Tensors& inputs, const ForwardContext& at);
@@ -44,8 +44,8 @@ class Stage {
   // Adds the gradients of micro-batch i to the parameters; `gradients` are those of its outputs, undefined where nobody used one. Where
   // moments are expected, they follow the gradient, and then the output as the next stage got it, unless it got what was sent.
   InputGradients backward(int i, Tensors gradients);
-  // The same from a loss that was made of its outputs.
-  InputGradients backward_of(int i, const torch::Tensor& loss);
+  // The same from a loss that was made of its outputs, in one go.
+  InputGradients backward_from_loss(int i, const torch::Tensor& loss);
   bool expects_moments(const Tensors& outputs) const;
 
   // Whether no gradient of a parameter holds NaN or Inf. Waits for the device.

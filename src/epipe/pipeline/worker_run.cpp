@@ -147,9 +147,10 @@ Stage::InputGradients WorkerRun::backward(int i, int j, Tensors gradients) {
   return of_inputs;
 }
 
+// The last stage goes back from the loss: one run of autograd instead of two.
 Stage::InputGradients WorkerRun::stage_backward(int i, int j, Tensors gradients) {
   if (is_last(j) && !parts_.config.recompute) {
-    return stage(j).backward_of(i, std::exchange(run_.scaled_losses[static_cast<std::size_t>(i)], {}));
+    return stage(j).backward_from_loss(i, std::exchange(run_.scaled_losses[static_cast<std::size_t>(i)], {}));
   }
   return stage(j).backward(i, std::move(gradients));
 }

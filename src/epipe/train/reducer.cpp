@@ -61,6 +61,7 @@ void Reducer::begin(std::uint64_t step) {
   if (left_) throw ReplicaLost("the exchange of gradients with the other replicas was left");
   for (Bucket& bucket : buckets_) bucket.missing = bucket.parameters.size();
   sent_bytes_ = 0;
+  made_.clear();
   step_ = step;
   turn_ = 0;
   finishing_ = false;
@@ -84,6 +85,7 @@ std::uint64_t Reducer::finish() {
   begun_ = false;
   if (failure_) std::rethrow_exception(failure_);
   if (left_) throw ReplicaLost("the exchange of gradients with the other replicas was left");
+  boundary::keep_for_current_stream(std::exchange(made_, {}));
   return sent_bytes_;
 }
 
@@ -177,7 +179,10 @@ void Reducer::sum_bucket(Bucket& bucket) {
     const torch::Tensor total = bucket.memory.narrow(0, begin, parameter.numel()).view(parameter.sizes());
     begin += parameter.numel();
     if (present[k].item<double>() == 0) continue;
-    if (!parameter.grad().defined()) parameter.mutable_grad() = torch::empty_like(parameter);
+    if (!parameter.grad().defined()) {
+      parameter.mutable_grad() = torch::empty_like(parameter);
+      made_.push_back(parameter.grad());
+    }
     parameter.mutable_grad().copy_(total);
   }
 }

@@ -75,6 +75,7 @@ class Reducer final : public pipeline::GradientExchange {
   std::vector<Bucket> buckets_;
   std::map<const void*, std::size_t> bucket_of_;  // by the parameter's identity
   std::uint64_t sent_bytes_ = 0;                  // of the batch under way; the thread's until finish()
+  std::vector<torch::Tensor> made_;               // gradients that the thread's stream made, likewise
   std::mutex mutex_;                              // guards all below, and `missing`
   std::condition_variable changed_;
   std::uint64_t step_ = 0;

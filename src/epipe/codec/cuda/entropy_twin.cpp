@@ -18,7 +18,7 @@ namespace {
 
 namespace cuda = kernels::cuda;
 
-constexpr std::size_t kMostFront = std::size_t{1} << 17U;  // bytes that hold what begins nearly every payload, but means and basis
+constexpr std::size_t kMostFront = std::size_t{1} << 17U;  // bytes: head, tables and chunk sizes of nearly every payload
 
 class EntropyTwin final : public Twin {
  public:
@@ -153,7 +153,7 @@ class EntropyTwin final : public Twin {
     decode_chunks(x, coded, front.value(), unsound.data());
     if (basis) mix(x, basis->to_channels(), x);
     if (!means.empty()) set_means(x, means);
-    return fetch_one(unsound.data(), stream_of(x)) == 0;  // the host waits once, for everything
+    return fetch_one(unsound.data(), stream_of(x)) == 0;  // the only wait, where the host has the payload
   }
 
   static torch::Tensor scaled(const torch::Tensor& x, int exponent) {

@@ -33,20 +33,18 @@ class RawBits {
 class Words {
  public:
   __device__ Words(const std::uint16_t* in, const std::uint16_t* end, unsigned lane)
-      : next_(in + lane), end_(end), left_(static_cast<unsigned>(end - in)) {
+      : next_(in + lane), end_(end), left_(static_cast<int>(end - in)) {
     low_ = load();
     high_ = load();
     coming_ = load();
   }
-  // The next words go to the lanes of the mask, in their order. False, for all lanes, when there are too few.
-  __device__ bool take(unsigned lanes, unsigned below, std::uint32_t* word) {
+  // The next words go to the lanes of the mask, in their order; zeros behind the last one.
+  __device__ std::uint32_t take(unsigned lanes, unsigned below) {
     const auto count = static_cast<unsigned>(__popc(lanes));
-    if (left_ < count) return false;
     const unsigned index = taken_ + static_cast<unsigned>(__popc(lanes & below));
     const std::uint32_t from_low = __shfl_sync(kAllLanes, low_, static_cast<int>(index % kWarp));
     const std::uint32_t from_high = __shfl_sync(kAllLanes, high_, static_cast<int>(index % kWarp));
-    *word = index < kWarp ? from_low : from_high;
-    left_ -= count;
+    left_ -= static_cast<int>(count);
     taken_ += count;
     if (taken_ >= kWarp) {
       taken_ -= kWarp;
@@ -54,8 +52,9 @@ class Words {
       high_ = coming_;
       coming_ = load();
     }
-    return true;
+    return index < kWarp ? from_low : from_high;
   }
+  __device__ bool too_few() const { return left_ < 0; }
   __device__ bool over() const { return left_ == 0; }
 
  private:
@@ -66,7 +65,7 @@ class Words {
   }
   const std::uint16_t* next_;
   const std::uint16_t* end_;
-  unsigned left_;
+  int left_;
   std::uint32_t low_, high_, coming_;
   unsigned taken_ = 0;
 };
@@ -288,11 +287,11 @@ __device__ bool decode_chunk(const std::byte* payload, const CodedChunk& coded, 
         decoded[k] = found.value;
         escapes_here |= token[k] >= kFirstEscape;
         if (const unsigned readers = __ballot_sync(kAllLanes, x < kLowestState); readers != 0) {
-          std::uint32_t word;
-          if (!words.take(readers, lane.below, &word)) return false;
+          const std::uint32_t word = words.take(readers, lane.below);
           x = x < kLowestState ? x << 16 | word : x;
         }
       }
+      if (words.too_few()) return false;
       if (__any_sync(kAllLanes, escapes_here)) {
 #pragma unroll
         for (unsigned k = 0; k < kSteps; ++k) {
@@ -313,7 +312,7 @@ __device__ bool decode_chunk(const std::byte* payload, const CodedChunk& coded, 
         room.magnitudes[at] = magnitude_of(static_cast<std::uint8_t>(token[k]));
       }
     }
-    if (kContext == Context::kNeighbours) __syncwarp();
+    if (!layout.blocks) __syncwarp();  // lanes read what others wrote into the row before
   }
   return __all_sync(kAllLanes, x == kLowestState) && words.over() && raw.over();
 }
@@ -380,10 +379,12 @@ void decode_chunks(const std::byte* payload, const CodedChunk* chunks, const Lay
   const unsigned per_block = balanced_chunks_per_block(layout.chunks);
   const unsigned index_bytes = index.tables * TokenIndex::kTableBytes;
   const bool all_states = coding.lanes == kWarp;
-  const bool shared = all_states && per_block * kKeys + index_bytes <= attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin);
+  const unsigned most_bytes = attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin);
+  const bool shared = all_states && per_block * kKeys + index_bytes <= most_bytes;
   const unsigned shared_bytes = per_block * kKeys + (shared ? index_bytes : 0);
   const Kernel kernel = kernel_for(layout.blocks ? Context::kParents : layout.context, all_states, shared);
-  check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(shared_bytes)), "decode_chunks");
+  // Always the same: other threads launch the kernel, too.
+  check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(most_bytes)), "decode_chunks");
   const auto blocks = static_cast<unsigned>((layout.chunks + per_block - 1) / per_block);
   kernel<<<blocks, kWarp * std::max(per_block, kLeastWarps), shared_bytes, stream>>>(payload, chunks, per_block, layout, coding, index,
                                                                                      escapes, magnitudes, means, y, unsound);
