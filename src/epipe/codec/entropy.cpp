@@ -39,10 +39,12 @@ BlockSums sums_of(std::span<const float> block) {
   return own;
 }
 
-// Warm buffers, a byte per symbol.
+// Warm buffers.
 struct SymbolBuffers {
-  Bytes tokens;
+  Bytes tokens;  // a byte per symbol
   Bytes levels;
+  std::vector<CountedTokens> counted;  // by thread
+  std::vector<TokenCounts> counts;     // of all
 };
 
 // A tensor in host memory.
@@ -73,18 +75,20 @@ class HostPasses final : public Passes {
     buffers_.tokens.resize(planes.symbols());
     buffers_.levels.resize(planes.symbols());
     chunks_.assign(planes.chunks(), {});
-    std::vector<CountedTokens> counts(threads_of(options_.pool), CountedTokens(planes.slots()));
+    auto& counted = buffers_.counted;
+    counted.resize(threads_of(options_.pool));
+    for (CountedTokens& own : counted) own.reset(planes.slots());
     for_chunks(planes, options_.pool, [&](std::size_t thread, std::size_t c, const Chunk& chunk, ChunkScratch& scratch) {
       const auto y = planes.load(chunk, x_, *options_.kernels, scratch.planes);
       const std::size_t at = chunk.first * planes.unit_symbols();
       codec::tokenize(planes, chunk, y, zone, *options_.kernels, tokens_at(buffers_.tokens, at), tokens_at(buffers_.levels, at),
-                      scratch.tokens, counts[thread], &chunks_[c].raw);
+                      scratch.tokens, &counted[thread], &chunks_[c].raw);
     });
-    for (std::size_t thread = 1; thread < counts.size(); ++thread) counts[0].add(counts[thread]);
-    counts_ = counts[0].total();
+    for (std::size_t thread = 1; thread < counted.size(); ++thread) counted[0].add(counted[thread]);
+    counted[0].total(buffers_.counts);
   }
 
-  std::vector<TokenCounts> count_tokens() override { return std::move(counts_); }
+  std::span<const TokenCounts> count_tokens() override { return buffers_.counts; }
 
   double squared_error(const Planes& planes, const kernels::DeadZone& zone, const TokenTables& tables, float step) override {
     std::vector<double> errors(planes.chunks());
@@ -116,7 +120,6 @@ class HostPasses final : public Passes {
   const CodecOptions& options_;
   SymbolBuffers& buffers_;
   std::vector<EncodedChunk> chunks_;
-  std::vector<TokenCounts> counts_;
 };
 
 class Entropy final : public Codec {

@@ -196,7 +196,7 @@ Decision RateControl::decide(const TensorSpec& tensor, const Scale& scale, int e
     decision.zone = dead_zone(step, sample.rounding());
     passes.start_tokens(planes, decision.zone);
     const std::vector<Shift> shifts = sample.shifts(step);  // meanwhile, where the tokens are made on a device
-    const std::vector<TokenCounts> counts = passes.count_tokens();
+    const std::span<const TokenCounts> counts = passes.count_tokens();
     decision.tables = fit_tables(counts, shifts, planes.levels());
     const double side = target_.is_error ? 0 : side_bits(planes, decision.head, decision.tables);
     const double got = side + (target_.is_error ? passes.squared_error(planes, decision.zone, decision.tables, step)

@@ -30,8 +30,8 @@ class Passes : public SymbolSource {
   virtual std::vector<BlockSums> sum_blocks() = 0;
   // Begins to make tokens and levels of all symbols, which are kept until the next call.
   virtual void start_tokens(const Planes& planes, const kernels::DeadZone& zone) = 0;
-  // What they count to.
-  virtual std::vector<TokenCounts> count_tokens() = 0;
+  // What they count to; until the next tokens.
+  virtual std::span<const TokenCounts> count_tokens() = 0;
   // With these tokens: the sum of (x - x')^2.
   virtual double squared_error(const Planes& planes, const kernels::DeadZone& zone, const TokenTables& tables, float step) = 0;
 };

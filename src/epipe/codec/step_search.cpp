@@ -49,7 +49,7 @@ Rounding rounding_for(std::span<const TokenCounts> counts) {
 }
 
 Sample::Sample(const Planes& planes, SymbolSource& source, const kernels::Kernels& kernels, ThreadPool* pool, std::size_t symbols)
-    : planes_(planes), kernels_(&kernels), pool_(pool), counts_(threads_of(pool), CountedTokens(planes.slots())) {
+    : planes_(planes), kernels_(&kernels), pool_(pool) {
   if (planes.symbols() <= symbols) {
     keep_all(source);
   } else if (planes.form().edge == 0) {
@@ -120,30 +120,33 @@ void Sample::for_parts(Each&& each) const {
   });
 }
 
-const Sample::Trial& Sample::trial(float step) const {
-  if (last_.step == step && last_.rounding == rounding_) return last_;
+const Sample::Trial& Sample::trial(float step, bool counted) const {
+  if (last_.step == step && last_.rounding == rounding_ && (last_.counted || !counted)) return last_;
   last_.step = step;
+  last_.counted = counted;
   last_.rounding = rounding_;
   last_.zone = dead_zone(step, rounding_);
   last_.levels.resize(parts_.size());
-  std::vector<TokenScratch> scratch(counts_.size());
-  std::vector<std::vector<std::uint8_t>> tokens(counts_.size());
-  for (CountedTokens& counts : counts_) counts.clear();
+  std::vector<TokenScratch> scratch(threads_of(pool_));
+  std::vector<std::vector<std::uint8_t>> tokens(scratch.size());
+  if (counted) counts_.resize(scratch.size());
+  for (CountedTokens& counts : counts_) counts.reset(planes_.slots());
   for_parts([&](std::size_t thread, std::size_t i) {
     const Part& part = parts_[i];
     tokens[thread].resize(part.chunk.symbols);
     last_.levels[i].resize(part.chunk.symbols);
     tokenize(planes_, part.chunk, part.y, last_.zone, *kernels_, tokens[thread].data(), last_.levels[i].data(), scratch[thread],
-             counts_[thread], nullptr);
+             counted ? &counts_[thread] : nullptr, nullptr);
   });
+  if (!counted) return last_;
   for (std::size_t thread = 1; thread < counts_.size(); ++thread) counts_[0].add(counts_[thread]);
-  last_.counts = counts_[0].total();
+  counts_[0].total(last_.counts);
   return last_;
 }
 
 // The first row of a part has nothing before it, which is rare in the tensor and frequent in the sample: it does not count.
 double Sample::bits(float step) const {
-  const std::span<const TokenCounts> counts = trial(step).counts;
+  const std::span<const TokenCounts> counts = counted_trial(step).counts;
   return ideal_bits(counts.subspan(settled_ < 1 ? 1 : 0)) * scale_ / settled_;
 }
 
@@ -160,7 +163,7 @@ std::vector<Shift> Sample::shifts(float step) const {
 }
 
 double Sample::squared_error(float step) const {
-  const TokenTables tables = fit_tables(trial(step).counts, shifts(step), planes_.levels());
+  const TokenTables tables = fit_tables(counted_trial(step).counts, shifts(step), planes_.levels());
   std::vector<double> of_part(parts_.size());
   for_parts([&](std::size_t, std::size_t i) {
     of_part[i] = codec::squared_error(planes_, parts_[i].chunk, parts_[i].y, last_.zone, last_.levels[i].data(), tables, step);

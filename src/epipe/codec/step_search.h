@@ -45,7 +45,7 @@ class Sample {
          std::size_t symbols = kSearchSymbols);
 
   // Sets the rounding to what pays at this step.
-  void adapt(float step) { rounding_ = rounding_for(trial(step).counts); }
+  void adapt(float step) { rounding_ = rounding_for(counted_trial(step).counts); }
   const Rounding& rounding() const { return rounding_; }
   void set_rounding(const Rounding& rounding) { rounding_ = rounding; }
 
@@ -66,11 +66,14 @@ class Sample {
     float step = 0;
     Rounding rounding;
     kernels::DeadZone zone{};
+    bool counted = false;
     std::vector<TokenCounts> counts;
     std::vector<std::vector<std::uint8_t>> levels;  // by part
   };
 
-  const Trial& trial(float step) const;
+  const Trial& trial(float step) const { return trial(step, false); }
+  const Trial& counted_trial(float step) const { return trial(step, true); }
+  const Trial& trial(float step, bool counted) const;
   void keep_all(SymbolSource& source);
   void keep_rows(SymbolSource& source, std::size_t symbols);
   void keep_blocks(SymbolSource& source, std::size_t symbols);

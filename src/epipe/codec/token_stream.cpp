@@ -77,20 +77,19 @@ void CountedTokens::add(const CountedTokens& other) {
   }
 }
 
-void CountedTokens::clear() {
-  for (auto& set : sets_) std::fill(set.begin(), set.end(), TokenCounts{});
+void CountedTokens::reset(std::size_t slots) {
+  for (auto& set : sets_) set.assign(slots, TokenCounts{});
 }
 
-std::vector<TokenCounts> CountedTokens::total() const {
-  std::vector<TokenCounts> all = sets_[0];
+void CountedTokens::total(std::vector<TokenCounts>& all) const {
+  all.resize(sets_[0].size());
   for (std::size_t s = 0; s < all.size(); ++s) {
-    for (std::size_t t = 0; t < kernels::kTokens; ++t) all[s][t] += sets_[1][s][t];
+    for (std::size_t t = 0; t < kernels::kTokenRoom; ++t) all[s][t] = sets_[0][s][t] + sets_[1][s][t];
   }
-  return all;
 }
 
 void tokenize(const Planes& planes, const Chunk& chunk, std::span<const float> y, const DeadZone& zone, const kernels::Kernels& kernels,
-              std::uint8_t* tokens, std::uint8_t* levels, TokenScratch& scratch, CountedTokens& counts, Bytes* raw) {
+              std::uint8_t* tokens, std::uint8_t* levels, TokenScratch& scratch, CountedTokens* counts, Bytes* raw) {
   auto& magnitudes = scratch.magnitudes;
   magnitudes.resize(chunk.symbols);
   ContextModel context(planes, chunk, kernels);
@@ -98,7 +97,7 @@ void tokenize(const Planes& planes, const Chunk& chunk, std::span<const float> y
   kernels.magnitudes_of({tokens, chunk.symbols}, magnitudes.data());
   for_planes(planes, chunk, [&](std::size_t p, const Plane& plane) {
     context.levels(p, magnitudes.data(), levels + plane.begin);
-    counts.add(plane.slot, {tokens + plane.begin, plane.length}, levels + plane.begin);
+    if (counts != nullptr) counts->add(plane.slot, {tokens + plane.begin, plane.length}, levels + plane.begin);
   });
   if (raw == nullptr) return;
   raw->clear();

@@ -14,14 +14,14 @@
 //   chunk:  lanes x u32 state | u16 words          raw bits of large levels travel apart, one stream per chunk
 namespace epipe::codec {
 
-// Counts that several increments in flight do not wait for: symbols alternate between two sets.
+// Counts that several increments in flight do not wait for: symbols alternate between two sets. They may be larger than a small tensor,
+// so their memory is to be kept for the next one.
 class CountedTokens {
  public:
-  explicit CountedTokens(std::size_t slots) : sets_{std::vector<TokenCounts>(slots), std::vector<TokenCounts>(slots)} {}
+  void reset(std::size_t slots);  // all zero
   void add(std::size_t slot, std::span<const std::uint8_t> tokens, const std::uint8_t* levels);
   void add(const CountedTokens& other);
-  void clear();
-  std::vector<TokenCounts> total() const;
+  void total(std::vector<TokenCounts>& all) const;
 
  private:
   std::array<std::vector<TokenCounts>, 2> sets_;
@@ -33,9 +33,10 @@ struct TokenScratch {
   Bytes words;
 };
 
-// Tokens and context levels of a chunk, chunk.symbols each, and what they count to. `raw` gets the raw bits when given.
+// Tokens and context levels of a chunk, chunk.symbols each. What they count to is added to `counts`, and `raw` gets the raw bits, when
+// given.
 void tokenize(const Planes& planes, const Chunk& chunk, std::span<const float> y, const kernels::DeadZone& zone,
-              const kernels::Kernels& kernels, std::uint8_t* tokens, std::uint8_t* levels, TokenScratch& scratch, CountedTokens& counts,
+              const kernels::Kernels& kernels, std::uint8_t* tokens, std::uint8_t* levels, TokenScratch& scratch, CountedTokens* counts,
               Bytes* raw);
 
 // Adds up, per slot, by how much levels exceed the values they stand for.

@@ -116,8 +116,9 @@ void DevicePasses::start_tokens(const Planes& planes, const kernels::DeadZone& z
   cuda::find_levels(own.tokens.data(), own.layout, own.slot_of_plane.data(), own.levels.data(), own.counts.data()->data(), stream);
 }
 
-std::vector<TokenCounts> DevicePasses::count_tokens() {
-  return fetch_array(symbols_->counts.data(), symbols_->counts.size(), stream_of(x_));
+std::span<const TokenCounts> DevicePasses::count_tokens() {
+  counts_ = fetch_array(symbols_->counts.data(), symbols_->counts.size(), stream_of(x_));
+  return counts_;
 }
 
 double DevicePasses::squared_error(const Planes& planes, const kernels::DeadZone& zone, const TokenTables& tables, float step) {

@@ -30,7 +30,7 @@ class DevicePasses final : public Passes {
   std::vector<BlockSums> sum_blocks() override { return sums_; }
   std::vector<float> load(const Planes& planes, std::span<const Chunk> parts) override;
   void start_tokens(const Planes& planes, const kernels::DeadZone& zone) override;
-  std::vector<TokenCounts> count_tokens() override;
+  std::span<const TokenCounts> count_tokens() override;
   double squared_error(const Planes& planes, const kernels::DeadZone& zone, const TokenTables& tables, float step) override;
 
   // The last tokens as a payload.
@@ -60,6 +60,7 @@ class DevicePasses final : public Passes {
   kernels::Key largest_ = 0;
   std::vector<BlockSums> sums_;
   std::optional<Symbols> symbols_;
+  std::vector<TokenCounts> counts_;  // of the last tokens
 };
 
 }  // namespace epipe::codec
