@@ -126,16 +126,16 @@ const Sample::Trial& Sample::trial(float step, bool counted) const {
   last_.counted = counted;
   last_.rounding = rounding_;
   last_.zone = dead_zone(step, rounding_);
+  last_.tokens.resize(parts_.size());
   last_.levels.resize(parts_.size());
   std::vector<TokenScratch> scratch(threads_of(pool_));
-  std::vector<std::vector<std::uint8_t>> tokens(scratch.size());
   if (counted) counts_.resize(scratch.size());
   for (CountedTokens& counts : counts_) counts.reset(planes_.slots());
   for_parts([&](std::size_t thread, std::size_t i) {
     const Part& part = parts_[i];
-    tokens[thread].resize(part.chunk.symbols);
+    last_.tokens[i].resize(part.chunk.symbols);
     last_.levels[i].resize(part.chunk.symbols);
-    tokenize(planes_, part.chunk, part.y, last_.zone, *kernels_, tokens[thread].data(), last_.levels[i].data(), scratch[thread],
+    tokenize(planes_, part.chunk, part.y, last_.zone, *kernels_, last_.tokens[i].data(), last_.levels[i].data(), scratch[thread],
              counted ? &counts_[thread] : nullptr, nullptr);
   });
   if (!counted) return last_;
@@ -154,8 +154,9 @@ double Sample::bits(float step) const {
 std::vector<Shift> Sample::shifts(float step) const {
   const Trial& now = trial(step);
   std::vector<std::vector<Shift>> of_part(parts_.size(), std::vector<Shift>(planes_.slots()));
-  for_parts(
-      [&](std::size_t, std::size_t i) { add_shifts(planes_, parts_[i].chunk, parts_[i].y, now.zone, now.levels[i].data(), of_part[i]); });
+  for_parts([&](std::size_t, std::size_t i) {
+    add_shifts(planes_, parts_[i].chunk, parts_[i].y, now.zone, now.tokens[i].data(), now.levels[i].data(), of_part[i]);
+  });
   for (std::size_t i = 1; i < parts_.size(); ++i) {
     for (std::size_t s = 0; s < of_part[0].size(); ++s) of_part[0][s].add(of_part[i][s]);
   }

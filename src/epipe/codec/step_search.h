@@ -68,7 +68,7 @@ class Sample {
     kernels::DeadZone zone{};
     bool counted = false;
     std::vector<TokenCounts> counts;
-    std::vector<std::vector<std::uint8_t>> levels;  // by part
+    std::vector<std::vector<std::uint8_t>> tokens, levels;  // by part
   };
 
   const Trial& trial(float step) const { return trial(step, false); }

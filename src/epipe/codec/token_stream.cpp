@@ -12,22 +12,27 @@ namespace {
 using kernels::DeadZone;
 using kernels::kFirstEscape;
 
-// Calls each(index) for every token of a large level. Eight tokens at a time: a token is below 128, so adding 128 - kFirstEscape
-// sets the top bit of its byte where it is one.
+// Calls each(index) for every byte above a limit. Eight at a time: bytes are below 128, so adding 127 - limit sets the top bit of those.
 template <typename Each>
-void for_escapes(std::span<const std::uint8_t> tokens, Each&& each) {
+void for_those_above(std::uint8_t limit, std::span<const std::uint8_t> bytes, Each&& each) {
   constexpr std::uint64_t kOnes = 0x0101010101010101;
+  const std::uint64_t to_the_top = (127U - limit) * kOnes;
   std::size_t i = 0;
-  for (; i + 8 <= tokens.size(); i += 8) {
+  for (; i + 8 <= bytes.size(); i += 8) {
     std::uint64_t eight;
-    std::memcpy(&eight, tokens.data() + i, sizeof eight);
-    for (std::uint64_t found = (eight + (128 - kFirstEscape) * kOnes) & 128 * kOnes; found != 0; found &= found - 1) {
+    std::memcpy(&eight, bytes.data() + i, sizeof eight);
+    for (std::uint64_t found = (eight + to_the_top) & 128 * kOnes; found != 0; found &= found - 1) {
       each(i + static_cast<std::size_t>(std::countr_zero(found)) / 8);
     }
   }
-  for (; i < tokens.size(); ++i) {
-    if (tokens[i] >= kFirstEscape) each(i);
+  for (; i < bytes.size(); ++i) {
+    if (bytes[i] > limit) each(i);
   }
+}
+
+template <typename Each>
+void for_escapes(std::span<const std::uint8_t> tokens, Each&& each) {
+  for_those_above(kFirstEscape - 1, tokens, each);
 }
 
 bool any_escape(std::span<const std::uint8_t> tokens) {
@@ -49,6 +54,31 @@ void tables_of(const Coding& coding, const Plane& plane, const std::uint8_t* lev
   std::copy_n(coding.tables.table_of.begin() + static_cast<std::ptrdiff_t>(plane.slot), coding.planes.levels(), map.begin());
   coding.kernels.map_bytes({levels, plane.length}, map, out);
 }
+
+// By how much |q| exceeds |y| / step in symbols of one slot, by their context levels. Neighbours go to two sets, so that they do not wait
+// for each other; a summand is a multiple of 2^-24, so the sums are exact and their order does not matter.
+class ExcessSums {
+ public:
+  void add(std::span<const std::uint8_t> tokens, const float* y, const DeadZone& zone, const std::uint8_t* levels) {
+    for_those_above(0, tokens, [&](std::size_t i) {
+      const std::int32_t level = tokens[i] < kFirstEscape ? kernels::magnitude_of(tokens[i]) : kernels::level_of(y[i], zone);
+      Shift& own = sums_[i % 2][levels[i]];
+      own.sum[level > 1] += static_cast<float>(level) - std::fabs(y[i]) * zone.scale;
+      ++own.count[level > 1];
+    });
+  }
+  // Moves them to shifts[level].
+  void take(std::span<Shift> shifts) {
+    for (std::size_t level = 0; level < shifts.size(); ++level) {
+      for (const auto& set : sums_) shifts[level].add(set[level]);
+    }
+    sums_ = {};
+  }
+
+ private:
+  static constexpr std::size_t kMostLevels = 16;
+  std::array<std::array<Shift, kMostLevels>, 2> sums_{};
+};
 
 // Calls each(plane) for every plane of a chunk, from the first on.
 template <typename Each>
@@ -109,17 +139,23 @@ void tokenize(const Planes& planes, const Chunk& chunk, std::span<const float> y
   raw->resize(writer.bytes());
 }
 
-void add_shifts(const Planes& planes, const Chunk& chunk, std::span<const float> y, const DeadZone& zone, const std::uint8_t* levels,
-                std::vector<Shift>& shifts) {
+void add_shifts(const Planes& planes, const Chunk& chunk, std::span<const float> y, const DeadZone& zone, const std::uint8_t* tokens,
+                const std::uint8_t* levels, std::vector<Shift>& shifts) {
+  ExcessSums sums;
+  Plane same{0, 0, 0};  // planes of one slot that lie side by side: rows have them all
+  const auto add_same = [&] {
+    sums.add({tokens + same.begin, same.length}, y.data() + same.begin, zone, levels + same.begin);
+    sums.take(std::span(shifts).subspan(same.slot, planes.levels()));
+  };
   for_planes(planes, chunk, [&](std::size_t, const Plane& plane) {
-    for (std::size_t i = plane.begin; i < plane.begin + plane.length; ++i) {
-      const std::int32_t level = kernels::level_of(y[i], zone);
-      if (level == 0) continue;
-      Shift& shift = shifts[plane.slot + levels[i]];
-      shift.sum[level > 1] += static_cast<float>(level) - std::fabs(y[i]) * zone.scale;
-      ++shift.count[level > 1];
+    if (plane.slot == same.slot && plane.begin == same.begin + same.length) {
+      same.length += plane.length;
+    } else {
+      add_same();
+      same = plane;
     }
   });
+  add_same();
 }
 
 double squared_error(const Planes& planes, const Chunk& chunk, std::span<const float> y, const DeadZone& zone, const std::uint8_t* levels,

@@ -39,9 +39,9 @@ void tokenize(const Planes& planes, const Chunk& chunk, std::span<const float> y
               const kernels::Kernels& kernels, std::uint8_t* tokens, std::uint8_t* levels, TokenScratch& scratch, CountedTokens* counts,
               Bytes* raw);
 
-// Adds up, per slot, by how much levels exceed the values they stand for.
+// Adds up, per slot, by how much quantized levels exceed the values they stand for. `tokens` and `levels` are what tokenize() gave.
 void add_shifts(const Planes& planes, const Chunk& chunk, std::span<const float> y, const kernels::DeadZone& zone,
-                const std::uint8_t* levels, std::vector<Shift>& shifts);
+                const std::uint8_t* tokens, const std::uint8_t* levels, std::vector<Shift>& shifts);
 
 // The sum of (x - x')^2 over the chunk, taken from its values or coefficients.
 double squared_error(const Planes& planes, const Chunk& chunk, std::span<const float> y, const kernels::DeadZone& zone,

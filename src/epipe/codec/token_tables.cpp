@@ -20,16 +20,35 @@ constexpr double kTableBits = 28;         // and a table by itself
 
 double n_log_n(double n) { return n > 0 ? n * std::log2(n) : 0; }
 
-// Sums of whole numbers, exact in any order.
+// The least |q| that a token stands for.
+constexpr std::array<std::uint32_t, kTokens> kLeastMagnitude = [] {
+  std::array<std::uint32_t, kTokens> least{};
+  for (std::size_t t = 0; t < kTokens; ++t) {
+    const auto token = static_cast<std::uint8_t>(t);
+    least[t] = token < kernels::kFirstEscape ? kernels::magnitude_of(token) : static_cast<std::uint32_t>(kernels::escape_base(token));
+  }
+  return least;
+}();
+
+// No token from here on occurs: most slots have few symbols, or none, and most symbols are small.
+std::size_t used_tokens(const TokenCounts& counts) {
+  constexpr std::size_t kStride = 16;
+  for (std::size_t end = kernels::kTokenRoom; end > 0; end -= kStride) {
+    std::uint32_t any = 0;
+    for (std::size_t t = end - kStride; t < end; ++t) any |= counts[t];
+    if (any != 0) return std::min(end, kTokens);
+  }
+  return 0;
+}
+
 struct Magnitudes {
-  double sum = 0;
-  double count = 0;
+  std::uint64_t sum = 0;
+  std::uint64_t count = 0;
 
   explicit Magnitudes(const TokenCounts& counts) {
-    for (std::size_t t = 0; t < kTokens; ++t) {
-      if (counts[t] == 0) continue;
-      const auto token = static_cast<std::uint8_t>(t);
-      sum += static_cast<double>(token < kernels::kFirstEscape ? kernels::magnitude_of(token) : kernels::escape_base(token)) * counts[t];
+    const std::size_t end = used_tokens(counts);
+    for (std::size_t t = 0; t < end; ++t) {
+      sum += std::uint64_t{kLeastMagnitude[t]} * counts[t];
       count += counts[t];
     }
   }
@@ -37,7 +56,7 @@ struct Magnitudes {
     sum += other.sum;
     count += other.count;
   }
-  double mean() const { return sum / count; }
+  double mean() const { return static_cast<double>(sum) / static_cast<double>(count); }
 };
 
 // What a table and the tokens of these slots take.
@@ -183,14 +202,20 @@ double ideal_bits(std::span<const TokenCounts> counts) {
 }
 
 double coded_bits(std::span<const TokenCounts> counts, const TokenTables& tables) {
+  std::vector<std::array<double, kTokens>> bits_of_token(tables.tables.size());
+  for (std::size_t table = 0; table < bits_of_token.size(); ++table) {
+    for (std::size_t t = 0; t < kTokens; ++t) {
+      const std::uint16_t frequency = tables.tables[table][t];
+      if (frequency == 0) continue;
+      const unsigned raw = t >= kernels::kFirstEscape ? kernels::raw_bits(static_cast<std::uint8_t>(t)) : 0;
+      bits_of_token[table][t] = kernels::kProbabilityBits - std::log2(static_cast<double>(frequency)) + raw;
+    }
+  }
   double bits = 0;
   for (std::size_t s = 0; s < counts.size(); ++s) {
-    const Frequencies& table = tables.tables[tables.table_of[s]];
-    for (std::size_t t = 0; t < kTokens; ++t) {
-      if (counts[s][t] == 0) continue;
-      const unsigned raw = t >= kernels::kFirstEscape ? kernels::raw_bits(static_cast<std::uint8_t>(t)) : 0;
-      bits += counts[s][t] * (kernels::kProbabilityBits - std::log2(static_cast<double>(table[t])) + raw);
-    }
+    const auto& own = bits_of_token[tables.table_of[s]];
+    const std::size_t end = used_tokens(counts[s]);
+    for (std::size_t t = 0; t < end; ++t) bits += counts[s][t] * own[t];
   }
   return bits;
 }
