@@ -92,7 +92,7 @@ std::uint64_t Reducer::finish() {
 std::uint64_t Reducer::contribute_nothing(std::uint64_t step) {
   begin(step);
   for (const Bucket& bucket : buckets_) {
-    for (torch::Tensor parameter : bucket.parameters) {
+    for (const torch::Tensor& parameter : bucket.parameters) {
       parameter.mutable_grad() = torch::Tensor();
       ready(parameter);
     }

@@ -174,8 +174,8 @@ Times measure(const Subject& subject, const Flags& flags, const torch::Device& d
   Times times;
   const auto take_turn = [](auto& steps, std::vector<double>& turns) {
     steps.time_one();
-    std::vector<double> turn;
-    for (int i = 0; i < kStepsOfTurn; ++i) turn.push_back(1e3 * steps.time_one());
+    std::vector<double> turn(kStepsOfTurn);
+    for (double& milliseconds : turn) milliseconds = 1e3 * steps.time_one();
     turns.push_back(median(turn));
   };
   constexpr int kWarmUp = 1;
