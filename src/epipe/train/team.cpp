@@ -217,9 +217,11 @@ StepResult Team::run_own(const StepHead& head) {
   }
 }
 
-// Where another replica is to blame, for this process or for a worker, the leaders know more; they answer after the workers.
+// Where another replica is to blame, for this process or for a worker, the leaders know more; they answer after the workers. Not where a
+// worker is gone: then all that they miss is us.
 void Team::explain(const std::exception_ptr& own, bool leaders_know) {
   std::exception_ptr reason = own;
+  bool worker_gone = false;
   share_.disconnect();
   for (const auto& peer : peers_) {
     try {
@@ -228,9 +230,10 @@ void Team::explain(const std::exception_ptr& own, bool leaders_know) {
     } catch (const PeerFailed&) {
       throw;
     } catch (const ReplicaLost&) {
-      if (!std::exchange(leaders_know, true)) reason = std::current_exception();
+      if (!std::exchange(leaders_know, true) && !worker_gone) reason = std::current_exception();
     } catch (const transport::Lost&) {
       if (leaders_know && peer->leads()) throw;
+      worker_gone = worker_gone || !peer->leads();
     } catch (const std::exception&) {
       // Lost as well, or stepped: no better reason than our own.
     }
