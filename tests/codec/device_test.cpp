@@ -8,6 +8,7 @@
 #include "epipe/codec/cuda/twin.h"
 #include "support/codecs.h"
 #include "support/cuda.h"
+#include "support/entropy_payloads.h"
 
 namespace epipe::testing {
 namespace {
@@ -158,6 +159,46 @@ TEST(MeansOnDevice, AreThoseOfTheHostWhateverTheirShift) {
       ASSERT_TRUE(torch::equal(y.cpu(), decoded(*codec, payload, x.sizes()))) << shift << ' ' << x.sizes();
     }
   }
+}
+
+codec::DevicePayload on_device(const torch::Tensor& x, const Bytes& payload) {
+  auto device = codec::new_payload(x, payload.size());
+  const auto size = static_cast<std::int64_t>(payload.size());
+  device.bytes.narrow(0, 0, size).copy_(torch::from_blob(const_cast<std::byte*>(payload.data()), {size}, torch::kUInt8));
+  return device;
+}
+
+// As many tables as there may be, more than shared memory has room for, and chunks as small as they may be.
+TEST(UnusualPayloads, WithAllTablesDecodeAsOnTheHost) {
+  using codec::Context;
+  torch::manual_seed(6);
+  const auto codec = codec_of("dct:2");
+  const auto x = torch::randn({6, 5, 32, 40}) * torch::rand({6, 5, 1, 1}) * 30;
+  for (const codec::Form form : {codec::Form{0, Context::kNone}, codec::Form{0, Context::kRunning}, codec::Form{0, Context::kNeighbours},
+                                 codec::Form{8, Context::kParents, false}, codec::Form{16, Context::kParents, true, 1}}) {
+    for (const unsigned lanes : {1U, 8U, 32U}) {
+      SCOPED_TRACE(fmt::format("edge {}, context {}, {} lanes", form.edge, static_cast<int>(form.context), lanes));
+      const Bytes payload = payload_with(x, {form, 10, lanes, 0.5F, 0}, kernels::kMaxTables);
+      const auto expected = decoded(*codec, payload, x.sizes());
+      EXPECT_LT((expected - x).abs().max().item<double>(), form.transform ? 2.0 : 0.5);
+      if (!torch::cuda::is_available()) continue;
+      auto y = torch::full(x.sizes(), 12345.0F, torch::kCUDA);
+      ASSERT_TRUE(codec->decode_into(y, payload));
+      EXPECT_TRUE(torch::equal(y.cpu(), expected));
+    }
+  }
+  EPIPE_NEEDS_CUDA();
+}
+
+// More than the host reads at first where only the device has the payload.
+TEST(UnusualPayloads, WithLongFrontsDecodeAsOnTheHost) {
+  EPIPE_NEEDS_CUDA();
+  const auto codec = codec_of("dct:2");
+  const auto x = torch::randn({64, 1 << 20});
+  const Bytes payload = payload_with(x, {{}, 10, 4, 0.5F, 0}, 3);
+  auto y = torch::full(x.sizes(), 12345.0F, torch::kCUDA);
+  ASSERT_TRUE(codec->twin()->decode_into(y, on_device(y, payload), {}));
+  EXPECT_TRUE(torch::equal(y.cpu(), decoded(*codec, payload, x.sizes())));
 }
 
 TEST_P(OnDevice, NanAndInfinityAreTheSameError) {

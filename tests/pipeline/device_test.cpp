@@ -5,7 +5,9 @@
 
 #include <atomic>
 #include <limits>
+#include <thread>
 
+#include "epipe/boundary/device_stream.h"
 #include "support/cuda.h"
 #include "support/training.h"
 
@@ -130,6 +132,28 @@ TEST_P(SideStreams, ManyStepsRepeatThemselves) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Codecs, SideStreams, ::testing::Values("none", "sort:6+2", "dct:1"));
+
+// No test but the control of tools/check_device.sh: compute-sanitizer reports this use of memory that its own stream may have freed by then,
+// or it would not report ours.
+TEST(Control, DISABLED_MemoryThatIsNotKeptForAnotherStreamIsReported) {
+  EPIPE_NEEDS_CUDA();
+  const torch::Device gpu("cuda:0");
+  const boundary::OwnStream stream(gpu);
+  auto sum = torch::zeros({1 << 20}, gpu);
+  {
+    torch::Tensor x;
+    boundary::HandOver made;
+    std::thread([&] {
+      const boundary::OwnStream other(gpu);
+      x = torch::ones({1 << 20}, gpu);
+      made = boundary::HandOver({x});
+    }).join();
+    made.take({sum});  // and not {x}
+    sum.add_(x);
+  }
+  stream.synchronize();
+  EXPECT_EQ(sum.sum().item<double>(), 1 << 20);
+}
 
 TEST(OnDevice, AStepNeverWaitsForTheWholeDevice) {
   EPIPE_NEEDS_CUDA();
