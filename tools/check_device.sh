@@ -35,7 +35,7 @@ check() {
   env "${shard[@]}" PYTORCH_CUDA_ALLOC_CONF=backend:cudaMallocAsync \
     compute-sanitizer "${options[@]}" "$BUILD/tests/$program" --gtest_also_run_disabled_tests --gtest_filter="$filter" > "$logs/$name.log" 2>&1 || status=$?
   local said tests expected=0
-  said=$(grep -a "ERROR SUMMARY" "$logs/$name.log" | tail -1 | sed 's/=* *//')
+  said=$(grep -a "SUMMARY:" "$logs/$name.log" | tail -1 | sed 's/=* *//')
   tests=$(grep -a -c "^\[       OK" "$logs/$name.log") || true
   [ "$name" = control ] && expected=99
   if [ "$status" = "$expected" ] && [ "$tests" != 0 ]; then echo "ok      $name: $tests tests passed, $said, $((SECONDS - started)) s"
