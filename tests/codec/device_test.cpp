@@ -66,7 +66,7 @@ TEST_P(OnDevice, PayloadsAreThoseOfTheHost) {
     const auto host = codec_of(GetParam());
     const auto device = codec_of(GetParam());
     if (device->twin() == nullptr && x.numel() > 20000) continue;  // lowrank and power, through the host and slow there
-    for (int call = 0; call < 3; ++call) {  // the second and third with the state the first left behind
+    for (int call = 0; call < 3; ++call) {                         // the second and third with the state the first left behind
       Bytes expected;
       Bytes got;
       const auto value = x * static_cast<float>(1 + call);

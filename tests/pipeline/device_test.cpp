@@ -133,8 +133,8 @@ TEST_P(SideStreams, ManyStepsRepeatThemselves) {
 
 INSTANTIATE_TEST_SUITE_P(Codecs, SideStreams, ::testing::Values("none", "sort:6+2", "dct:1"));
 
-// No test but the control of tools/check_device.sh: compute-sanitizer reports this use of memory that its own stream may have freed by then,
-// or it would not report ours.
+// No test but the control of tools/check_device.sh: compute-sanitizer reports this use of memory that its own stream may have freed by
+// then, or it would not report ours.
 TEST(Control, DISABLED_MemoryThatIsNotKeptForAnotherStreamIsReported) {
   EPIPE_NEEDS_CUDA();
   const torch::Device gpu("cuda:0");
