@@ -9,6 +9,7 @@
 
 #include "epipe/codec/parts.h"
 #include "epipe/codec/span.h"
+#include "epipe/codec/thin_product.h"
 
 namespace epipe::codec {
 namespace {
@@ -30,7 +31,7 @@ class LowRank final : public Codec {
     const auto dense = contiguous_float(x);
     const TensorSpec tensor = spec_of(dense);
     if (!pays(tensor)) return parts_.first().encode(dense, at, out);
-    if (!torch::isfinite(dense).all().item<bool>()) return unencodable(values_of(dense), spec(), std::numeric_limits<float>::max());
+    if (!all_finite(dense, *options_.kernels)) return unencodable(values_of(dense), spec(), std::numeric_limits<float>::max());
     const torch::NoGradGuard no_grad;
     const auto q = static_cast<std::int64_t>(kept_rank(tensor));
     const auto [u, s, vt] = at::linalg_svd(dense, /*full_matrices=*/false);
@@ -47,10 +48,11 @@ class LowRank final : public Codec {
     if (!pays(tensor)) return parts_.first().decode_into(x, in);
     auto factors = parts_.decode(shapes(tensor), in);
     if (!factors) return factors.error();
-    const torch::NoGradGuard no_grad;
     const auto& f = factors.value();
-    x.copy_(torch::matmul(f[0] * f[1].unsqueeze(-2), f[2].transpose(-1, -2)));
-    if (!torch::isfinite(x).all().item<bool>()) return Error{ErrorCode::kNonFinite, "the product of the factors overflows float32"};
+    const auto scaled = f[0] * f[1].unsqueeze(-2);
+    const ThinShape shape{tensor.values() / (rows(tensor) * columns(tensor)), rows(tensor), columns(tensor), kept_rank(tensor)};
+    thin_product(shape, values_of(scaled), values_of(f[2]), *options_.kernels, options_.pool, mutable_values_of(x));
+    if (!all_finite(x, *options_.kernels)) return Error{ErrorCode::kNonFinite, "the product of the factors overflows float32"};
     return {};
   }
 

@@ -13,7 +13,7 @@ void mix(const wire::TensorSpec& tensor, std::span<const float> matrix, const ke
   const auto channels = static_cast<std::size_t>(tensor.dims[1]);
   const auto map = static_cast<std::size_t>(tensor.dims[2] * tensor.dims[3]);
   const std::size_t tiles = (map + kPlaces - 1) / kPlaces;
-  const kernels::ChannelMix product{channels, matrix.data()};
+  const kernels::ChannelMix product{channels, channels, matrix.data()};
   share_items(pool, x.size(), static_cast<std::size_t>(tensor.dims[0]), [&](std::size_t, const auto& next) {
     std::vector<float> room(channels * kPlaces);
     for (std::size_t n = next(); n < tensor.dims[0]; n = next()) {

@@ -12,6 +12,7 @@
 
 #include "epipe/codec/parts.h"
 #include "epipe/codec/span.h"
+#include "epipe/codec/thin_product.h"
 
 namespace epipe::codec {
 namespace {
@@ -42,7 +43,7 @@ torch::Tensor orthonormal(const torch::Tensor& columns) { return std::get<0>(at:
 
 class Power final : public Codec {
  public:
-  Power(unsigned rank, const InnerFactory& inner, const CodecOptions&) : rank_(rank), parts_(2, inner) {}
+  Power(unsigned rank, const InnerFactory& inner, const CodecOptions& options) : rank_(rank), parts_(2, inner), options_(options) {}
 
   std::string spec() const override { return fmt::format("power:{}{}", rank_, parts_.suffix()); }
 
@@ -55,9 +56,9 @@ class Power final : public Codec {
     const auto dense = contiguous_float(x);
     const TensorSpec tensor = spec_of(dense);
     if (!pays(tensor)) return parts_.first().encode(dense, at, out);
-    if (!torch::isfinite(dense).all().item<bool>()) return unencodable(values_of(dense), spec(), std::numeric_limits<float>::max());
+    if (!all_finite(dense, *options_.kernels)) return unencodable(values_of(dense), spec(), std::numeric_limits<float>::max());
     const auto [p, q] = iterate(dense, tensor);
-    if (!torch::isfinite(p).all().item<bool>()) {
+    if (!all_finite(p, *options_.kernels)) {
       return Error{ErrorCode::kOutOfRange, fmt::format("the values are too large for {}: a factor overflows float32; use none", spec())};
     }
     const std::size_t start = out.size();
@@ -75,11 +76,10 @@ class Power final : public Codec {
     if (!pays(tensor)) return parts_.first().decode_into(x, in);
     auto factors = parts_.decode(shapes(tensor), in);
     if (!factors) return factors.error();
-    const torch::NoGradGuard no_grad;
     const auto& p = factors.value()[0];
     const auto& q = factors.value()[1];
-    x.copy_(torch::matmul(q, p.transpose(-1, -2)).view_as(x));
-    if (!torch::isfinite(x).all().item<bool>()) return Error{ErrorCode::kNonFinite, "the product of the factors overflows float32"};
+    thin_product(thin_shape(view_of(tensor)), values_of(q), values_of(p), *options_.kernels, options_.pool, mutable_values_of(x));
+    if (!all_finite(x, *options_.kernels)) return Error{ErrorCode::kNonFinite, "the product of the factors overflows float32"};
     return {};
   }
 
@@ -128,13 +128,18 @@ class Power final : public Codec {
     for (int i = 1; i <= kIterations; ++i) {
       q = torch::matmul(x, orthonormal(p));
       if (i == kIterations) q = orthonormal(q);
-      p = torch::matmul(x.transpose(-1, -2), q);
+      q = q.contiguous();
+      p = torch::empty({n, l, r});
+      thin_factor(thin_shape(v), values_of(dense), values_of(q), *options_.kernels, options_.pool, mutable_values_of(p));
     }
-    return {p.contiguous(), q.contiguous()};
+    return {p, q};
   }
+
+  ThinShape thin_shape(const View3& v) const { return {v.n, v.c, v.l, kept_rank(v)}; }
 
   unsigned rank_;
   Parts parts_;
+  CodecOptions options_;
   torch::Tensor warm_;  // P of the last call; undefined before the first
 };
 

@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "epipe/codec/cuda/twin.h"
+#include "epipe/codec/kernels/key.h"
 
 namespace epipe::codec {
 
@@ -20,6 +21,10 @@ TensorSpec spec_of(const torch::Tensor& x) {
   TensorSpec spec;
   for (const auto dim : x.sizes()) spec.dims.push_back(static_cast<std::uint64_t>(dim));
   return spec;
+}
+
+bool all_finite(const torch::Tensor& x, const kernels::Kernels& kernels) {
+  return kernels::all_finite(kernels.key_range(values_of(x), kernels::KeyOf::kValue));
 }
 
 Error unencodable(std::span<const float> x, std::string_view codec, float largest) {

@@ -17,6 +17,9 @@ inline std::span<float> mutable_values_of(torch::Tensor& x) { return {x.data_ptr
 // The same values laid out one after the other; copies only when they are not. Throws c10::Error unless float32 on the CPU.
 torch::Tensor contiguous_float(const torch::Tensor& x);
 
+// x must not be empty.
+bool all_finite(const torch::Tensor& x, const kernels::Kernels& kernels);
+
 // The error for a tensor in which a kernel met a value it could not take: names it and where it is.
 Error unencodable(std::span<const float> x, std::string_view codec, float largest);
 

@@ -101,7 +101,7 @@ struct Kernels {
 
   // kBatch blocks at once: value k of block g is in[k * in_stride + g]; k counts along the width first. `out` may not be `in`.
   void (*transform_blocks)(const BlockTransform& t, const float* in, std::size_t in_stride, float* out, std::size_t out_stride);
-  // Channels of `places` places: channel c of place p is in[c * in_stride + p]. `out` may not be `in`.
+  // Combinations of the channels of `places` places: channel c of place p is in[c * in_stride + p]. `out` may not be `in`.
   void (*mix_channels)(const ChannelMix& mix, const float* in, std::size_t in_stride, std::size_t places, float* out,
                        std::size_t out_stride);
   // Finite values to tokens; no level may exceed kMaxLevel.

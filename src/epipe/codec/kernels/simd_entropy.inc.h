@@ -188,27 +188,28 @@ inline void multiply_rows(const float* matrix, std::size_t n, const float* in, s
   for (std::size_t k = 0; k < kSums; ++k) store_floats(out + k * out_step, sums[k]);
 }
 
-inline void multiply_all(const float* matrix, std::size_t n, const float* in, std::size_t in_step, float* out, std::size_t out_step) {
+inline void multiply_all(const float* matrix, std::size_t rows, std::size_t n, const float* in, std::size_t in_step, float* out,
+                         std::size_t out_step) {
   std::size_t k = 0;
-  for (; k + 4 <= n; k += 4) multiply_rows<4>(matrix + k * n, n, in, in_step, out + k * out_step, out_step);
-  for (; k < n; ++k) multiply_rows<1>(matrix + k * n, n, in, in_step, out + k * out_step, out_step);
+  for (; k + 4 <= rows; k += 4) multiply_rows<4>(matrix + k * n, n, in, in_step, out + k * out_step, out_step);
+  for (; k < rows; ++k) multiply_rows<1>(matrix + k * n, n, in, in_step, out + k * out_step, out_step);
 }
 
 void transform_blocks(const BlockTransform& t, const float* in, std::size_t in_stride, float* out, std::size_t out_stride) {
   std::array<float, kMaxEdge * kMaxEdge * kLanes> half;
   for (std::size_t g = 0; g < kBatch; g += kLanes) {
     for (std::size_t r = 0; r < t.height; ++r) {
-      multiply_all(t.columns, t.width, in + r * t.width * in_stride + g, in_stride, half.data() + r * t.width * kLanes, kLanes);
+      multiply_all(t.columns, t.width, t.width, in + r * t.width * in_stride + g, in_stride, half.data() + r * t.width * kLanes, kLanes);
     }
     for (std::size_t v = 0; v < t.width; ++v) {
-      multiply_all(t.rows, t.height, half.data() + v * kLanes, t.width * kLanes, out + v * out_stride + g, t.width * out_stride);
+      multiply_all(t.rows, t.height, t.height, half.data() + v * kLanes, t.width * kLanes, out + v * out_stride + g, t.width * out_stride);
     }
   }
 }
 
 void mix_channels(const ChannelMix& mix, const float* in, std::size_t in_stride, std::size_t places, float* out, std::size_t out_stride) {
   const std::size_t full = places / kLanes * kLanes;
-  for (std::size_t p = 0; p < full; p += kLanes) multiply_all(mix.matrix, mix.channels, in + p, in_stride, out + p, out_stride);
+  for (std::size_t p = 0; p < full; p += kLanes) multiply_all(mix.matrix, mix.rows, mix.channels, in + p, in_stride, out + p, out_stride);
   scalar_impl::mix_channels(mix, in + full, in_stride, places - full, out + full, out_stride);
 }
 

@@ -69,7 +69,7 @@ void transform_blocks(const BlockTransform& t, const float* in, std::size_t in_s
 
 // Each sum starts with a product and continues with fma in ascending order.
 void mix_channels(const ChannelMix& mix, const float* in, std::size_t in_stride, std::size_t places, float* out, std::size_t out_stride) {
-  for (std::size_t k = 0; k < mix.channels; ++k) {
+  for (std::size_t k = 0; k < mix.rows; ++k) {
     const float* const row = mix.matrix + k * mix.channels;
     for (std::size_t p = 0; p < places; ++p) {
       float sum = row[0] * in[p];

@@ -19,8 +19,9 @@ struct BlockTransform {
   const float* columns;
 };
 
-// Combinations of channels: matrix is [channels, channels], row-major.
+// Combinations of channels: matrix is [rows, channels], row-major.
 struct ChannelMix {
+  std::size_t rows;
   std::size_t channels;
   const float* matrix;
 };
