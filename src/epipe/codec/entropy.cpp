@@ -104,7 +104,7 @@ class HostPasses final : public Passes {
 
   // The last tokens as words.
   void write(const Decision& decision, Bytes& out) {
-    const auto& [planes, head, tables, unused] = decision;
+    const auto& [planes, head, tables, unused, bound] = decision;
     const Coding coding{planes, tables, head.lanes, head.step, *options_.kernels};
     const kernels::EncodeTables encode_tables(tables.tables);
     for_chunks(planes, options_.pool, [&](std::size_t, std::size_t c, const Chunk& chunk, ChunkScratch& scratch) {
@@ -144,20 +144,21 @@ class Entropy final : public Codec {
     }
     const std::size_t start = out.size();
     const int exponent = RateControl::scaling_exponent(largest);
+    bool keeps_bound = false;
     if (exponent != 0) {
-      write(scaled(dense, -exponent), std::ldexp(largest, -exponent), exponent, {}, at, out);
+      keeps_bound = write(scaled(dense, -exponent), std::ldexp(largest, -exponent), exponent, {}, at, out);
     } else {
       const std::size_t means = control_.means_bytes(tensor);
       if (means != 0) write_means(means_of(tensor, map_sums(tensor, values_of(dense), options_.pool)), out);
       if (const auto plan = choose_plan(dense, largest, at.frozen)) {
         write_basis(plan->basis, out);
         const auto mixed = mixed_by(*plan, dense);
-        write(mixed, largest_of(mixed), 0, {plan->aside.bytes + means, plan->aside.skew}, at, out);
+        keeps_bound = write(mixed, largest_of(mixed), 0, {plan->aside.bytes + means, plan->aside.skew}, at, out);
       } else {
-        write(dense, largest, 0, {means}, at, out);
+        keeps_bound = write(dense, largest, 0, {means}, at, out);
       }
     }
-    if (out.size() - start > payload_bounds(tensor).max) {
+    if (!keeps_bound || out.size() - start > payload_bounds(tensor).max) {
       out.resize(start);
       append(out, PayloadKind::kPlain);
       options_.kernels->store_fp32(values_of(contiguous_float(x)), grow(out, sizeof(float) * static_cast<std::size_t>(x.numel())));
@@ -185,9 +186,12 @@ class Entropy final : public Codec {
   std::unique_ptr<Twin> twin() const override { return make_entropy_twin(kind_, target_); }
 
  private:
-  void write(const torch::Tensor& x, float largest, int exponent, const Aside& aside, const EncodeContext& at, Bytes& out) {
+  // False where no coded payload errs as little as was asked for.
+  bool write(const torch::Tensor& x, float largest, int exponent, const Aside& aside, const EncodeContext& at, Bytes& out) {
     HostPasses passes(values_of(x), options_, buffers_);
-    passes.write(control_.decide(spec_of(x), largest, exponent, passes, aside, at.frozen), out);
+    const Decision decision = control_.decide(spec_of(x), largest, exponent, passes, aside, at.frozen);
+    if (decision.keeps_bound) passes.write(decision, out);
+    return decision.keeps_bound;
   }
 
   std::shared_ptr<const ChannelPlan> choose_plan(const torch::Tensor& x, float largest, bool frozen) {

@@ -203,7 +203,9 @@ Decision RateControl::decide(const TensorSpec& tensor, const Scale& scale, int e
                                                 : coded_bits(counts, decision.tables));
     const double most = std::max(wanted, side + 0.5 * wanted);  // however large the tables, tokens may take half
     const bool kept = got <= most && (got >= near * most || step <= range.floor || pass >= usual);
-    if (kept || pass >= (target_.is_error || got > kMuch * most ? kMaxBoundPasses : usual)) {
+    decision.keeps_bound = !target_.is_error || got <= most;
+    const bool hopeless = !decision.keeps_bound && step <= range.floor;
+    if (kept || hopeless || pass >= (target_.is_error || got > kMuch * most ? kMaxBoundPasses : usual)) {
       memory.step = step / scale.rms;
       memory.rounding = rounding_for(counts);
       memory.slope = walk.slope();
@@ -219,7 +221,7 @@ Decision RateControl::decide(const TensorSpec& tensor, const Scale& scale, int e
       sample.set_rounding(memory.rounding);  // the sample does not see what the whole tensor showed
     }
     const bool creeps = target_.is_error && pass >= usual;  // a tensor so small that its error jumps from step to step
-    step = creeps ? step * static_cast<float>(std::min(0.9, std::sqrt(0.95 * wanted / got)))
+    step = creeps ? std::max(range.floor, step * static_cast<float>(std::min(0.9, std::sqrt(0.95 * wanted / got))))
                   : walk.next(step, got - side, kAim * (most - side), range);
   }
 }

@@ -46,7 +46,8 @@ struct Decision {
   Planes planes;
   CodedHead head;
   TokenTables tables;
-  kernels::DeadZone zone;  // of the last tokens
+  kernels::DeadZone zone;   // of the last tokens
+  bool keeps_bound = true;  // false: no step gives an error as small as was asked for
 };
 
 class RateControl {

@@ -30,7 +30,7 @@ class EntropyTwin final : public Twin {
     const float largest = kernels::key_value(passes.largest());
     if (largest == 0) return of_kind(x, PayloadKind::kZeros, {});
     const int exponent = RateControl::scaling_exponent(largest);
-    DevicePayload payload;
+    std::optional<DevicePayload> payload;
     if (exponent != 0) {
       DevicePasses scaled_passes(scaled(x, -exponent));
       payload = write(x, scaled_passes, std::ldexp(largest, -exponent), exponent, {}, at);
@@ -45,9 +45,9 @@ class EntropyTwin final : public Twin {
       } else {
         payload = write(x, passes, largest, 0, {means}, at);
       }
-      payload = behind(front, x, payload);
+      if (payload) payload = behind(front, x, *payload);
     }
-    return payload.size <= entropy_bounds(spec_of(x)).max ? payload : of_kind(x, PayloadKind::kPlain, x);
+    return payload && payload->size <= entropy_bounds(spec_of(x)).max ? payload : of_kind(x, PayloadKind::kPlain, x);
   }
 
   bool decode_into(torch::Tensor& x, const DevicePayload& in, ByteView host) const override {
@@ -78,9 +78,12 @@ class EntropyTwin final : public Twin {
  private:
   static std::byte* bytes_of(const DevicePayload& payload) { return reinterpret_cast<std::byte*>(payload.bytes.data_ptr<std::uint8_t>()); }
 
-  DevicePayload write(const torch::Tensor& x, DevicePasses& passes, float largest, int exponent, const Aside& aside,
-                      const EncodeContext& at) {
-    return passes.write(control_.decide(spec_of(x), largest, exponent, passes, aside, at.frozen));
+  // None where no coded payload errs as little as was asked for.
+  std::optional<DevicePayload> write(const torch::Tensor& x, DevicePasses& passes, float largest, int exponent, const Aside& aside,
+                                     const EncodeContext& at) {
+    const Decision decision = control_.decide(spec_of(x), largest, exponent, passes, aside, at.frozen);
+    if (!decision.keeps_bound) return std::nullopt;
+    return passes.write(decision);
   }
 
   std::shared_ptr<const ChannelPlan> choose_plan(const torch::Tensor& x, DevicePasses& passes, bool frozen) {
