@@ -64,6 +64,17 @@ TEST(Boundary, CarriesSeveralTensorsInOrder) {
   }
 }
 
+TEST(Boundary, LimitsTheTensorsOfAParcelTogether) {
+  BoundaryConfig config;
+  config.limits.max_values = 10;
+  Ends ends(config);
+  ends.sender().send({9, 0, false, false, {torch::randn({6}), torch::randn({4})}});
+  EXPECT_EQ(ends.receiver().recv(9, 0).size(), 2U);
+  ends.sender().send({9, 1, false, false, {torch::randn({6}), torch::randn({5})}});
+  EXPECT_THROW(ends.receiver().recv(9, 1), Closed);
+  EXPECT_NE(ends.failure().find("4 values"), std::string::npos) << ends.failure();
+}
+
 TEST(Boundary, TellsOnceWhatThePeerGotOfAParcelToKeep) {
   BoundaryConfig config;
   config.codec = "ec:2";

@@ -40,6 +40,12 @@ TEST(Launch, ADifferentConfigurationIsNamedWithBothValues) {
   EXPECT_NE(outcome.output.find("client.batch: \"32\" here, \"16\" there"), std::string::npos) << outcome.output;
 }
 
+TEST(Launch, WrongUsageIsNotTriedAgain) {
+  const auto outcome = run_program("launch -n 2 --restarts 2 -- train --place 0,1,0 --codec foo --run-dir a");
+  EXPECT_EQ(outcome.code, 2) << outcome.output;
+  EXPECT_EQ(outcome.output.find("starting all ranks again"), std::string::npos) << outcome.output;
+}
+
 TEST(Launch, AKilledRankIsStartedAgainFromTheLastCommonCheckpoint) {
   Split split(0);
   const Arguments arguments = kRun + Arguments{"--max-steps", "300", "--checkpoint-every", "20", "--codec", "power:2", "--timeout", "20"};

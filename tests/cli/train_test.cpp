@@ -74,14 +74,80 @@ TEST_F(TrainCommand, EvaluatesWhatItTrained) {
 
 // A shell sends the signal once the first checkpoint is there.
 TEST_F(TrainCommand, AnInterruptSavesAndLeavesCleanly) {
-  const std::string script =
-      "train --model cnn --epochs 500 --checkpoint-every 5 --run-dir a & pid=$!; "
-      "for i in $(seq 200); do ls a/checkpoints/step-* >/dev/null 2>&1 && break; sleep 0.1; done; kill -INT $pid; wait $pid";
+  const std::string script = "train --model cnn --epochs 500 --checkpoint-every 5 --run-dir a & pid=$!; cd '" + folder_.path() +
+                             "'; for i in $(seq 200); do ls a/checkpoints/step-* >/dev/null 2>&1 && break; sleep 0.1; done; "
+                             "kill -INT $pid; wait $pid";
   const Outcome stopped = run(script);
   EXPECT_EQ(stopped.code, 0) << stopped.output;
   EXPECT_NE(stopped.output.find("continue with --resume"), std::string::npos) << stopped.output;
   const Outcome resumed = run("train --model cnn --epochs 500 --checkpoint-every 5 --run-dir a --resume --max-steps 1");
   EXPECT_EQ(resumed.code, 0) << resumed.output;
+}
+
+TEST_F(TrainCommand, MistakesInAConfigFileAreWrongUsage) {
+  for (const auto& [text, named] :
+       {std::pair("[train]\nlrr = 0.1\n", "train.lrr"), {"lr = 0.1\n", "lr"}, {"[train\nlr = 0.1\n", "[train"}}) {
+    std::ofstream(folder_.file("c.toml")) << text;
+    const Outcome outcome = run("train --config c.toml --max-steps 1 --run-dir a");
+    EXPECT_EQ(outcome.code, 2) << text << outcome.output;
+    EXPECT_NE(outcome.output.find(named), std::string::npos) << outcome.output;
+  }
+}
+
+TEST_F(TrainCommand, ARunThatIsOverIsLeftAsItIs) {
+  const std::string flags = "train --model mlp --max-steps 4 --run-dir a";
+  ASSERT_EQ(run(flags).code, 0);
+  const std::string trace = content("a/trace.json");
+  const std::string metrics = content("a/metrics.jsonl");
+  const Outcome again = run(flags + " --resume");
+  EXPECT_EQ(again.code, 0) << again.output;
+  EXPECT_NE(again.output.find("all 4 steps were done before"), std::string::npos) << again.output;
+  EXPECT_EQ(content("a/trace.json"), trace);
+  EXPECT_EQ(content("a/metrics.jsonl"), metrics);
+}
+
+TEST_F(TrainCommand, ARefusedResumeChangesNothing) {
+  ASSERT_EQ(run("train --model mlp --max-steps 4 --run-dir a").code, 0);
+  const std::string config = content("a/config.toml");
+  const Outcome refused = run("train --model cnn --max-steps 5 --run-dir a --resume");
+  EXPECT_EQ(refused.code, 2) << refused.output;
+  EXPECT_EQ(content("a/config.toml"), config);
+}
+
+// What a kill leaves behind, and what somebody put beside it.
+TEST_F(TrainCommand, OtherFoldersBesideCheckpointsAreNoCheckpoints) {
+  ASSERT_EQ(std::system(("mkdir -p " + folder_.file("a/checkpoints/unfinished") + " " + folder_.file("a/checkpoints/step-best")).c_str()),
+            0);
+  const Outcome begun = run("train --model mlp --max-steps 2 --run-dir a");
+  EXPECT_EQ(begun.code, 0) << begun.output;
+  const Outcome resumed = run("train --model mlp --max-steps 3 --run-dir a --resume");
+  EXPECT_EQ(resumed.code, 0) << resumed.output;
+  EXPECT_NE(resumed.output.find("3 steps"), std::string::npos) << resumed.output;
+}
+
+TEST_F(TrainCommand, ADamagedCheckpointIsNamedWithWhatToDo) {
+  ASSERT_EQ(run("train --model mlp --checkpoint-every 2 --max-steps 4 --run-dir a").code, 0);
+  std::ofstream(folder_.file("a/checkpoints/step-000000004/model.safetensors")) << "no tensors";
+  const Outcome refused = run("train --model mlp --max-steps 6 --run-dir a --resume");
+  EXPECT_EQ(refused.code, 1) << refused.output;
+  EXPECT_NE(refused.output.find("without the folder a/checkpoints/step-000000004"), std::string::npos) << refused.output;
+  ASSERT_EQ(std::system(("rm -r " + folder_.file("a/checkpoints/step-000000004")).c_str()), 0);
+  EXPECT_EQ(run("train --model mlp --max-steps 6 --run-dir a --resume").code, 0);
+}
+
+TEST_F(TrainCommand, TwoProcessesDoNotShareARunFolder) {
+  const Outcome second =
+      run("train --model cnn --epochs 500 --run-dir a > first.log & pid=$!; cd '" + folder_.path() +
+          "'; for i in $(seq 200); do [ -s a/metrics.jsonl ] && break; sleep 0.1; done; "
+          "$EPIPE_PROGRAM train --model cnn --max-steps 2 --run-dir a 2>&1; code=$?; kill -INT $pid; wait $pid || exit 9; exit $code");
+  EXPECT_EQ(second.code, 1) << second.output;
+  EXPECT_NE(second.output.find("another process is at work in a"), std::string::npos) << second.output;
+}
+
+TEST_F(TrainCommand, ADivergedRunFails) {
+  const Outcome outcome = run("train --model mlp --lr 1e30 --max-steps 8 --run-dir a");
+  EXPECT_EQ(outcome.code, 1) << outcome.output;
+  EXPECT_NE(outcome.output.find("the loss is"), std::string::npos) << outcome.output;
 }
 
 TEST_F(TrainCommand, ExitsWith2ForWrongUsageAnd1ForWhatGoesWrongLater) {
@@ -90,7 +156,8 @@ TEST_F(TrainCommand, ExitsWith2ForWrongUsageAnd1ForWhatGoesWrongLater) {
         "train --chunks 100 --run-dir a", "train --schedule zigzag --run-dir a", "train --place 0,2 --run-dir a",
         "train --codec-at 1=none --run-dir a", "train --codec dct:zero --run-dir a", "train --codec-forward conv:x --run-dir a",
         "train --codec-backward topk:2 --run-dir a", "train --codec-at 0:forward=srt:1 --run-dir a",
-        "train --config missing.toml --run-dir a", "eval --model cnn"}) {
+        "train --config missing.toml --run-dir a", "train --lr nan --run-dir a", "train --devices gpu --run-dir a",
+        "serve --insecure --device gpu", "serve --insecure --device cuda:99", "eval --model cnn"}) {
     const Outcome outcome = run(arguments);
     EXPECT_EQ(outcome.code, 2) << arguments << '\n' << outcome.output;
   }

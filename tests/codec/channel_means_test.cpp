@@ -131,6 +131,13 @@ TEST_F(MeansAttack, EndsWithinTheMeans) {
   payload_.resize(20);
   expect_refused(x_.sizes(), "ends within the means");
 }
+TEST_F(MeansAttack, BytesThatAreReserved) {
+  for (const std::size_t at : {1U, 36U, 47U}) {  // eight means end at 36, the payload goes on at 48
+    const std::byte sound = std::exchange(payload_[at], std::byte{1});
+    expect_refused(x_.sizes(), "must be 0");
+    payload_[at] = sound;
+  }
+}
 TEST_F(MeansAttack, NothingBehindThem) {
   payload_.resize(means_bytes(8));
   expect_refused(x_.sizes(), "nothing follows");

@@ -157,6 +157,25 @@ TEST(Mixing, GoesOnFromItsState) {
   }
 }
 
+TEST(Mixing, StartsAnewFromAStateThatIsNone) {
+  torch::manual_seed(8);
+  const auto x = related_channels(2, 8, 32);
+  const auto codec = codec_of("dct:2");
+  const Bytes fresh = payload_of(*codec, x);
+  for (const double wrong : {0.0, -1.0, 1e300, static_cast<double>(NAN)}) {
+    State state = codec->state();
+    for (auto& [name, numbers] : state) numbers = torch::full_like(numbers, wrong);
+    const auto other = codec_of("dct:2");
+    other->set_state(state);
+    EXPECT_EQ(payload_of(*other, x), fresh) << wrong;
+    state = codec->state();
+    auto& mixing = state.at("mixing");
+    mixing.narrow(0, 2, mixing.numel() - 2).zero_();  // no basis
+    other->set_state(state);
+    EXPECT_LT(relative_error(x, decoded(*other, payload_of(*other, x), x.sizes().vec())), 0.1);
+  }
+}
+
 TEST(Mixing, ValidationLeavesItsStateAlone) {
   torch::manual_seed(9);
   const auto codec = codec_of("dct:2");
@@ -248,6 +267,13 @@ TEST_F(MixedAttack, OtherChannels) { expect_refused({4, 4, 32, 32}, "expected a 
 TEST_F(MixedAttack, EndsWithinTheBasis) {
   payload_.resize(40);
   expect_refused(x_.sizes(), "ends within the basis");
+}
+TEST_F(MixedAttack, BytesThatAreReserved) {
+  for (const std::size_t at : {2U, 3U, 68U, 79U}) {  // 64 entries end at 68, the payload goes on at 80
+    const std::byte sound = std::exchange(payload_[at], std::byte{1});
+    expect_refused(x_.sizes(), "must be 0");
+    payload_[at] = sound;
+  }
 }
 TEST_F(MixedAttack, NothingBehindTheBasis) {
   payload_.resize(basis_bytes(8));

@@ -278,6 +278,20 @@ TEST(Power, ApproachesTheTruncatedSvdAsItWarmsUp) {
   EXPECT_LT(errors.back(), optimum * 1.01);
 }
 
+// The singular values overflow, which shows when U is encoded already.
+TEST(LowRank, LeavesTheStateOfItsPartsAloneOnAnError) {
+  const auto codec = codec_of("lowrank:2>ec:4");
+  payload_of(*codec, torch::randn({64, 64}));
+  const State before = codec->state();
+  ASSERT_FALSE(before.empty());
+  Bytes out;
+  ASSERT_FALSE(codec->encode(torch::full({64, 64}, 1e38F), {}, out));
+  EXPECT_TRUE(out.empty());
+  const State after = codec->state();
+  ASSERT_EQ(before.size(), after.size());
+  for (const auto& [name, value] : before) EXPECT_TRUE(torch::equal(after.at(name), value)) << name;
+}
+
 TEST(Power, StartsColdWhenTheShapeChanges) {
   const auto codec = codec_of("power:2");
   payload_of(*codec, torch::randn({4, 8, 20}));

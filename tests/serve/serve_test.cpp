@@ -198,6 +198,22 @@ TEST(Serve, GarbageOnThePortHarmsNobody) {
   EXPECT_EQ(client->wait(60), 0) << client->log() << split.server(0).log();
 }
 
+TEST(Serve, ARunThatTheServerHasForgottenIsNotBegunAnewUnderItsName) {
+  Split split(1);
+  split.start_server(0);
+  const auto with = [](const char* steps) { return kRun + Arguments{"--checkpoint-every", "5", "--max-steps", steps}; };
+  ASSERT_EQ(split.start_client(split.file("a"), with("15"))->wait(60), 0);
+  const auto metrics = file_bytes(split.file("a/metrics.jsonl"));
+  const auto longer = split.start_client(split.file("a"), with("25") + Arguments{"--resume"});
+  EXPECT_EQ(longer->wait(60), 1) << longer->log();
+  EXPECT_NE(longer->log().find("cannot resume: no checkpoint is with all processes; here: of step 15 and 10"), std::string::npos)
+      << longer->log();
+  EXPECT_EQ(file_bytes(split.file("a/metrics.jsonl")), metrics);
+  const auto over = split.start_client(split.file("a"), with("15") + Arguments{"--resume"});
+  EXPECT_EQ(over->wait(60), 0) << over->log();
+  EXPECT_NE(over->log().find("all 15 steps were done before"), std::string::npos) << over->log();
+}
+
 // The operator stops the server: clients save and leave, and continue with the next one.
 TEST(Serve, ADrainedServerLosesNothing) {
   Split split(1);

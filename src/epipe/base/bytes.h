@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <bit>
 #include <cstddef>
 #include <cstdint>
@@ -60,6 +61,10 @@ T load(ByteView in, std::size_t offset) {
   T value;
   std::memcpy(&value, in.subspan(offset, sizeof(T)).data(), sizeof(T));
   return value;
+}
+
+inline bool all_zeros(ByteView bytes) {
+  return std::all_of(bytes.begin(), bytes.end(), [](std::byte b) { return b == std::byte{0}; });
 }
 
 // Takes values off the front of bytes that nobody vouches for; nullopt when they run out.

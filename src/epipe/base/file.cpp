@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <ftw.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -119,6 +120,25 @@ Result<void> remove_tree(const std::string& path) {
 Result<void> rename_path(const std::string& from, const std::string& to) {
   if (::rename(from.c_str(), to.c_str()) != 0) return io_error("rename", from);
   return {};
+}
+
+Result<void> sync_folder(const std::string& path) {
+  const Handle folder(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (!folder.open() || ::fsync(folder.fd()) != 0) return io_error("sync", path);
+  return {};
+}
+
+Result<void> lock_folder(const std::string& path) {
+  EPIPE_TRY(make_folders(path));
+  const int folder = ::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);  // stays open
+  if (folder < 0) return io_error("open", path);
+  if (::flock(folder, LOCK_EX | LOCK_NB) == 0) return {};
+  const bool taken = errno == EWOULDBLOCK;
+  const Error error =
+      taken ? Error{ErrorCode::kIo, fmt::format("another process is at work in {}; wait for it, or take another folder", path)}
+            : io_error("lock", path);
+  ::close(folder);
+  return error;
 }
 
 std::vector<std::string> list_folder(const std::string& path) {

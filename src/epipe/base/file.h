@@ -25,6 +25,10 @@ Result<void> make_folders(const std::string& path);
 // it from another compiler, which crashes.
 Result<void> remove_tree(const std::string& path);
 Result<void> rename_path(const std::string& from, const std::string& to);
+// What was made, renamed and removed in the folder is on the disk when the call returns.
+Result<void> sync_folder(const std::string& path);
+// Makes the folder and keeps other processes that ask for it out, until this one ends.
+Result<void> lock_folder(const std::string& path);
 // The names in a folder, in no order; none where there is no such folder.
 std::vector<std::string> list_folder(const std::string& path);
 

@@ -249,6 +249,7 @@ void Receiver::run() {
 Parcel Receiver::recv_parcel() {
   Parcel parcel;
   std::size_t parts = 1;
+  wire::Limits left = config_.limits;  // for all parts together
   for (std::size_t part = 0; part < parts; ++part) {
     double receiving = 0;
     double decoding = 0;
@@ -258,7 +259,7 @@ Parcel Receiver::recv_parcel() {
       bytes = link_.recv(transport::kForever);
       receiving = watch.seconds();
     }
-    const auto frame = wire::read_frame(bytes, config_.limits);
+    const auto frame = wire::read_frame(bytes, left);
     if (!frame) throw std::runtime_error(fmt::format("cut {}: {}", config_.cut, frame.error().text()));
     const auto& header = frame.value().header;
     if (part == 0) {
@@ -280,6 +281,7 @@ Parcel Receiver::recv_parcel() {
       const Span span(decoding, config_.tracer, track_of(config_, true), "decode", parcel.step,
                       fmt::format("decode {}", parcel.micro_batch));
       parcel.tensors.push_back(decode(frame.value(), config_, parcel.step, parcel.micro_batch));
+      left.max_values -= static_cast<std::uint64_t>(parcel.tensors.back().numel());
     }
     const std::lock_guard lock(mutex_);
     traffic_.recv_seconds += receiving;

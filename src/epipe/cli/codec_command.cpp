@@ -94,7 +94,7 @@ void add_codec_command(CLI::App& app) {
   auto* measure = add("measure", "Bytes on the wire, error and speed, against memcpy", run_measure);
   measure->add_option("--codec", flags->codec, spec_help)->required();
   measure->add_option("files", flags->files, "float32 .npy files")->required();
-  measure->add_option("--seconds", flags->seconds, "Time spent on each file's speeds")->check(CLI::PositiveNumber)->capture_default_str();
+  measure->add_option("--seconds", flags->seconds, "Time spent on each file's speeds")->check(positive_number())->capture_default_str();
   measure->add_flag("--json", flags->json, "One JSON object per file");
 }
 

@@ -42,6 +42,10 @@ T value_or_fail(Result<T> result) {
   if constexpr (!std::is_void_v<T>) return std::move(result).value();
 }
 
+// Checks of flags: a finite number above 0, or 0 and above.
+CLI::Validator positive_number();
+CLI::Validator number_from_zero();
+
 // Every command adds its flags and a callback to the program.
 void add_codec_command(CLI::App& app);
 void add_bench_command(CLI::App& app);

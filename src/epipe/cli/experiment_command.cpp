@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "epipe/base/file.h"
 #include "epipe/cli/command.h"
 #include "epipe/cli/experiment/runner.h"
 #include "epipe/cli/stop_signal.h"
@@ -65,6 +66,7 @@ void run_run(Flags flags) {
 
 void run_table(Flags flags) {
   const auto entries = take_entries(flags);
+  if (list_folder(flags.runner.out).empty()) throw Failure(fmt::format("there are no results in {}", flags.runner.out));
   const auto results = value_or_fail(experiment::read_results(flags.runner.out + "/results.jsonl"));
   const auto rows = experiment::make_rows(entries, results, flags.runner.settings, flags.runner.machine);
   fmt::print("{}", flags.json ? experiment::to_json_lines(rows) : experiment::to_markdown(rows));
@@ -92,7 +94,7 @@ void add_run(CLI::App& command, const CLI::App& program) {
       ->check(CLI::Range(1, 1000))
       ->capture_default_str();
   run->add_option("--max-steps", flags->runner.settings.max_steps, "Stop each run after so many steps; 0: all")
-      ->check(CLI::NonNegativeNumber)
+      ->check(number_from_zero())
       ->capture_default_str();
   run->add_flag("--dry-run", flags->runner.dry_run, "Print the commands instead");
   add_settings_flags(*run, flags->runner.settings);

@@ -127,9 +127,9 @@ void add_forward_command(CLI::App& app) {
   command->add_option("--input-ids", flags->input_ids, "Text: token ids [B, T], .npy of integers");
   command->add_option("--attention-mask", flags->attention_mask, "Text: 1 where a token is [B, T], .npy of integers; all when left out");
   command->add_option("--output", flags->output, "The outputs, float32 .npy")->required();
-  command->add_option("--batch", flags->batch, "Samples at a time")->check(CLI::PositiveNumber)->capture_default_str();
+  command->add_option("--batch", flags->batch, "Samples at a time")->check(positive_number())->capture_default_str();
   command->add_option("--threads", flags->threads, "Threads inside an operator; 0: as LibTorch chooses")
-      ->check(CLI::NonNegativeNumber)
+      ->check(number_from_zero())
       ->capture_default_str();
   command->callback([flags] { run_forward(*flags); });
 }

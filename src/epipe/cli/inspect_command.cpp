@@ -137,7 +137,7 @@ void add_inspect_command(CLI::App& app) {
   command->add_option("--optimizer", flags->train.config.optimizer, "sgd, adam or adamw")
       ->check(CLI::IsMember({"sgd", "adam", "adamw"}))
       ->capture_default_str();
-  command->add_option("--lr", flags->train.config.lr, "Learning rate")->check(CLI::NonNegativeNumber)->capture_default_str();
+  command->add_option("--lr", flags->train.config.lr, "Learning rate")->check(number_from_zero())->capture_default_str();
   add_stage_flags(*command, flags->train);
   command->callback([flags, command] { run_inspect(*flags, *command); });
 }

@@ -191,7 +191,7 @@ void run_launch(const Flags& flags) {
     Launch launch(flags);
     const int code = launch.run(attempt > 0);
     if (code == 0) return;
-    if (attempt >= flags.restarts || launch.interrupted()) throw ExitCode(code);
+    if (attempt >= flags.restarts || launch.interrupted() || code == kWrongUsage) throw ExitCode(code);
     fmt::print(stderr, "starting all ranks again from the last common checkpoint ({} of {})\n", attempt + 1, flags.restarts);
   }
 }
@@ -203,10 +203,10 @@ void add_launch_command(CLI::App& app) {
   auto* command = app.add_subcommand("launch", "Start the ranks of a cluster on this machine: epipe launch -n 4 -- train ...");
   command->add_option("-n,--ranks", flags->ranks, "Processes")->check(CLI::Range(1, 1024))->capture_default_str();
   command->add_option("--restarts", flags->restarts, "Start all again, from the last checkpoint they have in common, so many times")
-      ->check(CLI::NonNegativeNumber)
+      ->check(number_from_zero())
       ->capture_default_str();
   command->add_option("--grace", flags->grace, "Seconds between asking the other ranks to end and ending them")
-      ->check(CLI::NonNegativeNumber)
+      ->check(number_from_zero())
       ->capture_default_str();
   command->add_option("command", flags->command, "What each rank runs, after --");
   command->callback([flags] { run_launch(*flags); });

@@ -1,6 +1,8 @@
+#include <c10/util/Exception.h>
 #include <fmt/format.h>
 #include <malloc.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
@@ -27,6 +29,7 @@ int run(int argc, char** argv) {
   app.set_version_flag("--version", EPIPE_VERSION);
   app.require_subcommand(1);
   app.set_config("--config", "", "Flags from a TOML file, such as a run's config.toml; flags given on the command line override it");
+  app.allow_config_extras(CLI::config_extras_mode::error);
   app.failure_message([](const CLI::App* at, const CLI::Error& error) {
     return fmt::format("epipe: {}\nRun `{} --help` for what is possible.\n", error.what(), at->get_name());
   });
@@ -43,8 +46,16 @@ int run(int argc, char** argv) {
   add_data_command(app);
   add_experiment_command(app);
   add_inspect_command(app);
+  const auto commands = app.get_subcommands([](const CLI::App*) { return true; });
+  const auto is_named = [&](const CLI::App* command) { return command->check_name(argv[1]); };
+  if (argc > 1 && argv[1][0] != '-' && std::none_of(commands.begin(), commands.end(), is_named)) {
+    throw UsageError(fmt::format("there is no command {}; epipe --help lists them", argv[1]));
+  }
   try {
     app.parse(argc, argv);
+  } catch (const CLI::ConfigError& error) {
+    throw UsageError(
+        fmt::format("--config: {}; expected flags under the name of their command, such as [train] and lr = 0.1", error.what()));
   } catch (const CLI::ParseError& error) {
     return app.exit(error) == 0 ? kOk : kWrongUsage;  // --help and --version count as success
   }
@@ -59,6 +70,9 @@ int result_of(int argc, char** argv) {
   } catch (const UsageError& error) {
     fmt::print(stderr, "epipe: {}\n", error.what());
     return kWrongUsage;
+  } catch (const c10::Error& error) {
+    fmt::print(stderr, "epipe: {}\n", error.what_without_backtrace());
+    return kFailed;
   } catch (const std::exception& error) {
     fmt::print(stderr, "epipe: {}\n", error.what());
     return kFailed;

@@ -120,10 +120,10 @@ void add_model_info_flags(CLI::App& command, ModelInfoFlags& flags) {
   command.add_option("--cuts", flags.cuts, "Layers (index or name) at which a stage begins")->delimiter(',');
   command.add_option("--shape", flags.shape, "Of one sample; 3,224,224 for images and 128 tokens for text when left out")
       ->delimiter(',')
-      ->check(CLI::PositiveNumber);
-  command.add_option("--classes", flags.classes, "1000 for images and 2 for text when left out")->check(CLI::PositiveNumber);
+      ->check(positive_number());
+  command.add_option("--classes", flags.classes, "1000 for images and 2 for text when left out")->check(positive_number());
   command.add_option("--vocabulary", flags.vocabulary, "Tokens of a text model that has none of its own")
-      ->check(CLI::PositiveNumber)
+      ->check(positive_number())
       ->capture_default_str();
 }
 

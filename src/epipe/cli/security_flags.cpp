@@ -54,6 +54,11 @@ void add_security_flags(CLI::App& command, SecurityFlags& flags, bool server) {
   command.add_flag("--insecure", flags.insecure, "Plaintext, without a token; only within this machine");
 }
 
+bool says_how_to_connect(const SecurityFlags& flags) {
+  return flags.insecure ||
+         !(flags.tls.empty() && flags.ca.empty() && flags.certificate.empty() && flags.key.empty() && flags.token_file.empty());
+}
+
 transport::DialConfig dial_config(const SecurityFlags& given) {
   transport::DialConfig dial;
   dial.insecure = given.insecure;

@@ -20,6 +20,9 @@ struct SecurityFlags {
 // `server`: the certificate is the server's own, and the CA is that of its clients.
 void add_security_flags(CLI::App& command, SecurityFlags& flags, bool server);
 
+// Whether any is given.
+bool says_how_to_connect(const SecurityFlags& flags);
+
 // Throws UsageError where a file is missing or nothing says how.
 transport::DialConfig dial_config(const SecurityFlags& flags);
 transport::ListenConfig listen_config(const SecurityFlags& flags, const std::string& address);

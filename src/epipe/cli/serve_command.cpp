@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include "epipe/cli/command.h"
+#include "epipe/cli/device_flag.h"
 #include "epipe/cli/security_flags.h"
 #include "epipe/cli/stop_signal.h"
 #include "epipe/serve/child.h"
@@ -32,6 +33,7 @@ void run_init_tls(const Flags& flags) {
 void run_serve(const Flags& flags) {
   if (!flags.init_tls.empty()) return run_init_tls(flags);
   serve::ServeConfig config = flags.config;
+  check_device_exists("--device", config.device);
   config.listen = listen_config(flags.security, flags.listen);
   if (!config.peers.empty()) config.dial = dial_config(flags.security);
   config.limits.memory_bytes = static_cast<std::uint64_t>(flags.memory_gb * 1e9);
@@ -56,30 +58,28 @@ void run_session() {
 
 void add_limit_flags(CLI::App& command, Flags& flags) {
   auto& limits = flags.config.limits;
-  command.add_option("--max-sessions", flags.config.max_sessions, "Clients at once")->check(CLI::PositiveNumber)->capture_default_str();
+  command.add_option("--max-sessions", flags.config.max_sessions, "Clients at once")->check(positive_number())->capture_default_str();
   command.add_option("--session-memory", flags.memory_gb, "GB each session may hold; 0: no limit")
-      ->check(CLI::NonNegativeNumber)
+      ->check(number_from_zero())
       ->capture_default_str();
   command.add_option("--session-time", limits.seconds, "Seconds a session may live; 0: no limit")
-      ->check(CLI::NonNegativeNumber)
+      ->check(number_from_zero())
       ->capture_default_str();
-  command.add_option("--session-threads", limits.threads, "Threads a client may ask for")
-      ->check(CLI::PositiveNumber)
-      ->capture_default_str();
+  command.add_option("--session-threads", limits.threads, "Threads a client may ask for")->check(positive_number())->capture_default_str();
   command.add_option("--idle-timeout", limits.idle_seconds, "Seconds a session waits for a command, or for its client to come back")
-      ->check(CLI::PositiveNumber)
+      ->check(positive_number())
       ->capture_default_str();
   command.add_option("--timeout", limits.timeout, "Seconds without a tensor within a step, after which the client counts as lost")
-      ->check(CLI::PositiveNumber)
+      ->check(positive_number())
       ->capture_default_str();
   command.add_option("--in-flight", limits.in_flight, "Micro-batches a session may hold between forward and backward")
-      ->check(CLI::PositiveNumber)
+      ->check(positive_number())
       ->capture_default_str();
   command.add_option("--max-message", limits.message_bytes, "Bytes of the largest message")
-      ->check(CLI::PositiveNumber)
+      ->check(positive_number())
       ->capture_default_str();
   command.add_option("--drain-time", flags.config.drain_seconds, "Seconds for clients to save and leave when the server is told to end")
-      ->check(CLI::NonNegativeNumber)
+      ->check(number_from_zero())
       ->capture_default_str();
 }
 

@@ -5,12 +5,14 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cmath>
 #include <csignal>
 #include <cstdlib>
 
 #include "epipe/base/clock.h"
 #include "epipe/base/file.h"
 #include "epipe/cli/command.h"
+#include "epipe/cli/device_flag.h"
 #include "epipe/cli/measurement.h"
 #include "epipe/cli/stop_signal.h"
 #include "epipe/cli/train_flags.h"
@@ -18,6 +20,7 @@
 #include "epipe/model/learned_codec.h"
 #include "epipe/model/model.h"
 #include "epipe/report/page.h"
+#include "epipe/train/checkpoint.h"
 #include "epipe/train/cluster.h"
 #include "epipe/train/servers.h"
 #include "epipe/train/trainer.h"
@@ -94,6 +97,10 @@ TrainConfig checked(const Flags& flags) {
     throw UsageError(std::string("--codec-at: ") + error.what());
   }
   check_codecs(config);
+  for (const std::string& device : config.devices) check_device("--devices", device);
+  for (const auto& [flag, value] : {std::pair("--lr", config.lr), {"--clip", config.clip}}) {
+    if (!std::isfinite(value)) throw UsageError(fmt::format("{}: expected a finite number, got {}", flag, value));
+  }
   if (!config.connect.empty() && config.place.size() == 1) config.place = ring_of_servers(config.connect.size());
   const int workers = *std::max_element(config.place.begin(), config.place.end()) + 1;
   if (!config.connect.empty() && static_cast<std::size_t>(workers) != config.connect.size() + 1) {
@@ -121,6 +128,10 @@ void print(const train::TrainResult& result, const std::string& run_dir) {
     fmt::print("stopped after step {}, everything is saved; continue with --resume\n", result.steps);
     return;
   }
+  if (result.new_steps == 0) {
+    fmt::print("all {} steps were done before, nothing is left to do; results in {}\n", result.steps, run_dir);
+    return;
+  }
   if (result.skipped > 0) fmt::print("{} steps were skipped: their gradients were not finite\n", result.skipped);
   fmt::print("{} steps, validation accuracy {:.4f}, {:.0f} bytes per step on the cuts, {:.0f} samples/s\nresults in {}\n", result.steps,
              result.val_accuracy, result.bytes_per_step, result.samples_per_s, run_dir);
@@ -133,7 +144,8 @@ void write_report(const std::string& run_dir) {
 
 void prepare_run_dir(TrainConfig& config) {
   if (config.run_dir.empty()) throw UsageError("--run-dir says where the run writes its results");
-  const bool holds_run = !list_folder(config.run_dir + "/checkpoints").empty();
+  if (const auto locked = lock_folder(config.run_dir); !locked) throw Failure(locked.error().message);
+  const bool holds_run = !train::Checkpoints(config.run_dir + "/checkpoints").steps().empty();
   if (std::getenv(kRestarted) != nullptr) config.resume = holds_run;  // epipe launch --restarts
   if (!config.resume && holds_run) {
     throw Failure(fmt::format("{} already holds a run; continue it with --resume or choose another --run-dir", config.run_dir));
@@ -182,6 +194,9 @@ void run_train(const Flags& flags) {
     if (config.backend != "gloo") throw UsageError("--backend is for the ranks of a cluster; start them with epipe launch");
     if (config.replicas > 1) train::check_ranks(config, 0);
     prepare_run_dir(config);
+    if (config.connect.empty() && says_how_to_connect(flags.security)) {
+      throw UsageError("--tls, --ca, --cert, --key, --token-file and --insecure are for --connect; leave them out or say where to connect");
+    }
     if (config.connect.empty()) return lead(config, nullptr);
     train::Servers servers(config.connect, dial_config(flags.security), train::session_key(config.run_dir, config.resume));
     lead(config, &servers);
@@ -247,7 +262,7 @@ void add_stage_flags(CLI::App& command, Flags& flags) {
   command.add_option("--codec-forward", c.codec_forward, "Codec of activations, instead of --codec");
   command.add_option("--codec-backward", c.codec_backward, "Codec of gradients, instead of --codec");
   command.add_option("--codec-at", flags.codec_at, "CUT:DIRECTION=CODEC for one cut and direction, e.g. 1:backward=topk:0.1");
-  command.add_option("--batch", c.batch, "Samples per batch")->check(CLI::PositiveNumber)->capture_default_str();
+  command.add_option("--batch", c.batch, "Samples per batch")->check(positive_number())->capture_default_str();
   command.add_option("--seed", c.seed, "Of weights, data order and dropout")->capture_default_str();
   command.add_option("--threads", c.threads, "Threads of each worker inside an operator")
       ->check(CLI::Range(1, 1024))
@@ -277,10 +292,10 @@ void add_network_flags(CLI::App& command, Flags& flags) {
       ->capture_default_str();
   command.add_option("--connect", c.connect, "Servers (epipe serve) that hold the middle stages, HOST:PORT,...")->delimiter(',');
   command.add_option("--timeout", c.timeout, "Seconds without a sign of another process, after which it counts as lost")
-      ->check(CLI::PositiveNumber)
+      ->check(positive_number())
       ->capture_default_str();
   command.add_option("--reconnect", c.reconnect, "Seconds of trying to connect again before giving up")
-      ->check(CLI::NonNegativeNumber)
+      ->check(number_from_zero())
       ->capture_default_str();
   add_security_flags(command, flags.security, false);
 }
@@ -296,33 +311,33 @@ void add_training_flags(CLI::App& command, Flags& flags) {
                   "Skip steps whose gradients are not finite and adapt a factor of the loss; auto: with fp16")
       ->check(CLI::IsMember({"auto", "on", "off"}))
       ->capture_default_str();
-  command.add_option("--epochs", c.epochs, "Passes over the training data")->check(CLI::PositiveNumber)->capture_default_str();
+  command.add_option("--epochs", c.epochs, "Passes over the training data")->check(positive_number())->capture_default_str();
   command.add_option("--max-steps", c.max_steps, "Stop after so many steps; 0: all epochs")
-      ->check(CLI::NonNegativeNumber)
+      ->check(number_from_zero())
       ->capture_default_str();
   command.add_option("--optimizer", c.optimizer, "sgd, adam or adamw")
       ->check(CLI::IsMember({"sgd", "adam", "adamw"}))
       ->capture_default_str();
-  command.add_option("--lr", c.lr, "Learning rate")->check(CLI::NonNegativeNumber)->capture_default_str();
+  command.add_option("--lr", c.lr, "Learning rate")->check(number_from_zero())->capture_default_str();
   command.add_option("--lr-schedule", c.lr_schedule, "constant, cosine, linear or polynomial")
       ->check(CLI::IsMember({"constant", "cosine", "linear", "polynomial"}))
       ->capture_default_str();
   command.add_option("--lr-power", c.lr_power, "Exponent of the polynomial schedule")->capture_default_str();
-  command.add_option("--warmup", c.warmup, "Steps of linear warm-up")->check(CLI::NonNegativeNumber)->capture_default_str();
-  command.add_option("--momentum", c.update.momentum, "sgd")->check(CLI::NonNegativeNumber)->capture_default_str();
+  command.add_option("--warmup", c.warmup, "Steps of linear warm-up")->check(number_from_zero())->capture_default_str();
+  command.add_option("--momentum", c.update.momentum, "sgd")->check(number_from_zero())->capture_default_str();
   command.add_flag("--nesterov", c.update.nesterov, "sgd: Nesterov's momentum");
-  command.add_option("--weight-decay", c.update.weight_decay, "")->check(CLI::NonNegativeNumber)->capture_default_str();
+  command.add_option("--weight-decay", c.update.weight_decay, "")->check(number_from_zero())->capture_default_str();
   command.add_option("--clip", c.clip, "Largest norm of the gradient over all stages; 0: none")
-      ->check(CLI::NonNegativeNumber)
+      ->check(number_from_zero())
       ->capture_default_str();
   command.add_flag("!--no-shuffle", c.shuffle, "Take the samples in their order");
-  command.add_option("--run-dir", c.run_dir, "Folder for everything the run writes");
+  command.add_option("--run-dir", c.run_dir, "Folder for everything the run writes; needed");
   command.add_option("--checkpoint-every", c.checkpoint_every, "Steps between checkpoints; 0: only at the end")
-      ->check(CLI::NonNegativeNumber)
+      ->check(number_from_zero())
       ->capture_default_str();
   command.add_flag("--resume", c.resume, "Continue from the newest checkpoint of the run directory")->configurable(false);
   command.add_option("--error-every", c.error_every, "Steps between measurements of the codecs' error; 0: never")
-      ->check(CLI::NonNegativeNumber)
+      ->check(number_from_zero())
       ->capture_default_str();
 }
 

@@ -227,6 +227,10 @@ Result<ChannelBasis> read_basis(const wire::TensorSpec& tensor, ByteView first) 
   if (load<std::uint8_t>(first, 1) != channels) {
     return bad(fmt::format("expected a basis of {} channels, got one of {}", channels, load<std::uint8_t>(first, 1)));
   }
+  const std::size_t end = kHead + channels * channels;
+  if (load<std::uint16_t>(first, 2) != 0 || !all_zeros(first.subspan(end, basis_bytes(channels) - end))) {
+    return bad("bytes beside the basis of channels must be 0");
+  }
   std::vector<std::int8_t> entries;
   for (std::size_t i = 0; i < channels * channels; ++i) entries.push_back(load<std::int8_t>(first, kHead + i));
   return ChannelBasis(std::move(entries), channels);

@@ -102,6 +102,10 @@ Result<std::vector<float>> read_means(const wire::TensorSpec& tensor, ByteView f
   if (load<std::uint16_t>(first, 2) != channels) {
     return bad(fmt::format("expected the means of {} channels, got those of {}", channels, load<std::uint16_t>(first, 2)));
   }
+  const std::size_t end = kHead + sizeof(float) * channels;
+  if (first[1] != std::byte{0} || !all_zeros(first.subspan(end, means_bytes(channels) - end))) {
+    return bad("bytes beside the means of channels must be 0");
+  }
   std::vector<float> means;
   constexpr float kMost = 0x1p100F;  // so that values stay finite
   for (std::size_t c = 0; c < channels; ++c) {

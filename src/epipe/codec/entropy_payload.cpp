@@ -82,8 +82,10 @@ Result<std::vector<ChunkPlace>> read_places(std::size_t count, std::size_t front
     if (!raw) return bad(fmt::format("the payload ends within the sizes of chunk {}", c));
     chunks[c].sizes = {2 * *words, *raw};
   }
-  std::size_t at = (front - in.rest().size() + kAlign - 1) / kAlign * kAlign;
-  if (at > size) return bad("the payload ends within the padding");
+  const std::size_t read = front - in.rest().size();
+  std::size_t at = (read + kAlign - 1) / kAlign * kAlign;
+  if (at > size || at - read > in.rest().size()) return bad("the payload ends within the padding");
+  if (!all_zeros(in.rest().first(at - read))) return bad("the padding before the chunks must be 0");
   for (const bool raw : {false, true}) {
     for (std::size_t c = 0; c < count; ++c) {
       (raw ? chunks[c].raw : chunks[c].words) = at;

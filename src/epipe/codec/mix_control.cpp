@@ -1,6 +1,7 @@
 #include "epipe/codec/mix_control.h"
 
 #include <algorithm>
+#include <cmath>
 
 namespace epipe::codec {
 namespace {
@@ -49,6 +50,7 @@ void MixControl::set_state(const State& state) {
   if (found == state.end() || found->second.numel() < 2) return;
   const auto numbers = found->second.to(torch::kFloat64).contiguous();
   const double* const n = numbers.data_ptr<double>();
+  if (!(n[0] >= 0 && n[0] < 0x1p53)) return;
   const auto channels = static_cast<std::size_t>(std::clamp(n[1], 0.0, static_cast<double>(ChannelBasis::kMostChannels)));
   Memory memory{{}, static_cast<std::int64_t>(channels), static_cast<std::uint64_t>(n[0])};
   const auto entries = static_cast<std::size_t>(numbers.numel()) - 2;
@@ -56,6 +58,9 @@ void MixControl::set_state(const State& state) {
     std::vector<std::int8_t> all;
     for (std::size_t i = 0; i < entries; ++i) all.push_back(static_cast<std::int8_t>(std::clamp(n[2 + i], -127.0, 127.0)));
     memory.plan = std::make_shared<ChannelPlan>(ChannelBasis(std::move(all), channels));
+    const auto& back = memory.plan->from_channels;
+    const bool is_basis = std::all_of(back.begin(), back.end(), [](float entry) { return std::isfinite(entry); });
+    if (!is_basis || !std::isfinite(memory.plan->aside.skew)) return;
   }
   memory_ = std::move(memory);
 }

@@ -21,10 +21,14 @@ PayloadBounds Parts::payload_bounds(const std::vector<TensorSpec>& shapes) const
 }
 
 Result<void> Parts::encode(const std::vector<torch::Tensor>& parts, const EncodeContext& at, Bytes& out) {
+  const State before = state();
   for (std::size_t i = 0; i < parts.size(); ++i) {
     const std::size_t length_at = out.size();
     append(out, std::uint64_t{0});
-    EPIPE_TRY(inner_[i]->encode(parts[i], at, out));
+    if (auto encoded = inner_[i]->encode(parts[i], at, out); !encoded) {
+      set_state(before);  // the parts before this one have gone on
+      return encoded;
+    }
     store(MutableBytes(out), length_at, static_cast<std::uint64_t>(out.size() - length_at - sizeof(std::uint64_t)));
   }
   return {};

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "epipe/codec/channel_means.h"
+#include "epipe/codec/kernels/transform.h"
 #include "epipe/wire/frame.h"
 
 namespace epipe::codec {
@@ -246,6 +247,8 @@ void RateControl::set_state(const State& state) {
   const auto numbers = found->second.to(torch::kFloat64).contiguous();
   const double* const n = numbers.data_ptr<double>();
   if (!std::all_of(n, n + kStateNumbers, [](double number) { return std::isfinite(number); }) || n[6] * first_slope() <= 0) return;
+  if (n[0] < 0 || n[0] > kernels::kMaxEdge || n[1] < 0 || n[1] > static_cast<double>(Context::kParents) || n[7] < 0 || n[7] >= 0x1p53)
+    return;
   const Form form{static_cast<std::uint8_t>(n[0]), static_cast<Context>(static_cast<std::uint8_t>(n[1])), n[2] != 0,
                   static_cast<std::uint8_t>(std::clamp(n[2] - 1, 0.0, 3.0))};
   const Rounding rounding{static_cast<float>(n[4]), static_cast<float>(n[5])};

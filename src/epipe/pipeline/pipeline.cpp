@@ -70,7 +70,7 @@ class Pipeline::Impl {
   void make_hooks();
   std::unique_ptr<Cut> make_cut(int j);
   const schedule::Schedule& schedule_for(int chunks, bool training);
-  void on_threads(const std::function<void(std::size_t)>& work);
+  std::exception_ptr on_threads(const std::function<void(std::size_t)>& work);
   void run_worker(std::size_t worker, Run& run);
   StepResult collect(const Run& run);
   // Between two workers, or where one worker stands for all.
@@ -198,19 +198,22 @@ StepResult Pipeline::Impl::run(const Batch& batch, StepId id, bool training, con
   run.scaled_losses.resize(m);
   run.loss_gradients.resize(m);
   run.predictions.resize(m);
-  on_threads([this, &run](std::size_t worker) { run_worker(worker, run); });
+  if (auto failed = on_threads([this, &run](std::size_t worker) { run_worker(worker, run); })) failure_.report(std::move(failed));
   failure_.rethrow_if_any();
   return collect(run);
 }
 
-// Runs work(worker), which must not throw, in the thread of every worker that is here, and waits.
-void Pipeline::Impl::on_threads(const std::function<void(std::size_t)>& work) {
+// Runs work(worker), which must not throw, in the thread of every worker that is here, and waits. Returns the first error of a device.
+std::exception_ptr Pipeline::Impl::on_threads(const std::function<void(std::size_t)>& work) {
   for (std::size_t w = 0; w < threads_.size(); ++w) {
     if (threads_[w]) threads_[w]->start([&work, w] { work(w); });
   }
+  std::exception_ptr first;
   for (const auto& thread : threads_) {
-    if (thread) thread->wait();
+    const std::exception_ptr failed = thread ? thread->wait() : nullptr;
+    if (!first) first = failed;
   }
+  return first;
 }
 
 // The program of one worker. Its first error ends the run for everybody.
@@ -250,7 +253,7 @@ StepResult Pipeline::Impl::collect(const Run& run) {
 
 void Pipeline::Impl::on_workers(const WorkerJob& work) {
   std::vector<std::exception_ptr> errors(threads_.size());
-  on_threads([&](std::size_t w) {
+  const auto failed = on_threads([&](std::size_t w) {
     std::vector<Stage*> own;
     for (std::size_t j = 0; j < stages_.size(); ++j) {
       if (config_.placement.worker_of[j] == static_cast<int>(w)) own.push_back(&stages_[j]);
@@ -264,6 +267,7 @@ void Pipeline::Impl::on_workers(const WorkerJob& work) {
   for (const auto& error : errors) {
     if (error) std::rethrow_exception(error);
   }
+  if (failed) std::rethrow_exception(failed);
 }
 
 Pipeline::Pipeline(const std::vector<std::shared_ptr<Layer>>& layers, PipelineConfig config, Loss loss)

@@ -14,14 +14,26 @@ WorkerThread::~WorkerThread() {
   thread_.join();
 }
 
+namespace {
+
+std::exception_ptr error_of(const boundary::OwnStream& stream) {
+  try {
+    stream.synchronize();
+  } catch (...) {
+    return std::current_exception();
+  }
+  return nullptr;
+}
+
+}  // namespace
+
 void WorkerThread::run(int intra_op_threads, torch::Device device) {
   at::set_num_threads(intra_op_threads);
   const boundary::OwnStream stream(device);
   try {
     while (true) {
       jobs_.pop()();
-      stream.synchronize();
-      done_.push(true);
+      done_.push(error_of(stream));
     }
   } catch (const Closed&) {
     // The pipeline is being destroyed.

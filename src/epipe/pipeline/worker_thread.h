@@ -2,6 +2,7 @@
 
 #include <torch/types.h>
 
+#include <exception>
 #include <functional>
 #include <thread>
 
@@ -17,15 +18,16 @@ class WorkerThread {
   WorkerThread(const WorkerThread&) = delete;
   WorkerThread& operator=(const WorkerThread&) = delete;
 
-  // Starts a job, which must not throw. One at a time: wait() before the next, until the device is done with it as well.
+  // Starts a job, which must not throw. One at a time: wait() before the next, until the device is done with it as well. It returns the
+  // error that the device found, if any.
   void start(std::function<void()> job) { jobs_.push(std::move(job)); }
-  void wait() { done_.pop(); }
+  std::exception_ptr wait() { return done_.pop(); }
 
  private:
   void run(int intra_op_threads, torch::Device device);
 
   Queue<std::function<void()>> jobs_{1};
-  Queue<bool> done_{1};
+  Queue<std::exception_ptr> done_{1};
   std::thread thread_;
 };
 

@@ -12,6 +12,7 @@
 #include "epipe/serve/admission.h"
 #include "epipe/serve/log.h"
 #include "epipe/serve/way_desk.h"
+#include "epipe/train/checkpoint.h"
 #include "epipe/train/follower.h"
 #include "epipe/train/servers.h"
 #include "epipe/transport/grpc/dialer.h"
@@ -55,7 +56,7 @@ class Session {
       serve(*client);
       seconds = std::min(config_.limits.idle_seconds, follower_.holds_run() ? config_.limits.idle_seconds : kNothingSeconds);
     }
-    const bool to_be_continued = !list_folder(config_.state_dir + "/checkpoints").empty();
+    const bool to_be_continued = !train::Checkpoints(config_.state_dir + "/checkpoints").steps().empty();
     if (!to_be_continued) (void)remove_tree(config_.state_dir);
   }
 
@@ -88,6 +89,7 @@ class Session {
       // The newest client counts: an older one is the same client before its link was lost.
       const std::lock_guard lock(mutex_);
       if (serving_ != nullptr) serving_->close();
+      while (clients_.pop_within(std::chrono::milliseconds(0))) continue;
       clients_.push(incoming.accept());
     } else if (channel != about.end() && channel->second == "way" && parse(about, "attempt", key.attempt) && parse(about, "cut", key.cut) &&
                parse(about, "from", key.from)) {

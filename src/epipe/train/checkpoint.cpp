@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <charconv>
+#include <optional>
 #include <stdexcept>
 
 #include "epipe/base/file.h"
@@ -20,10 +22,20 @@ void require(Result<void> result) {
 
 std::string name_of(std::uint64_t step) { return fmt::format("{}{:09}", kPrefix, step); }
 
-model::SafeTensors read(const std::string& path) {
-  auto file = model::read_safetensors(path);
-  if (!file) throw std::runtime_error(fmt::format("cannot resume: {}", file.error().message));
-  return std::move(file).value();
+// Nothing for other folders, which are somebody else's.
+std::optional<std::uint64_t> step_of(std::string_view name) {
+  if (!name.starts_with(kPrefix)) return std::nullopt;
+  std::uint64_t step = 0;
+  const char* const end = name.data() + name.size();
+  const auto [stop, status] = std::from_chars(name.data() + kPrefix.size(), end, step);
+  return status == std::errc() && stop == end && name_of(step) == name ? std::optional(step) : std::nullopt;
+}
+
+model::SafeTensors read(const std::string& folder, std::string_view name) {
+  auto file = model::read_safetensors(fmt::format("{}/{}", folder, name));
+  if (file) return std::move(file).value();
+  throw std::runtime_error(fmt::format("cannot resume: {}; without the folder {} the checkpoint before it is used, if there is one",
+                                       file.error().message, folder));
 }
 
 }  // namespace
@@ -38,9 +50,12 @@ void Checkpoints::save(const Checkpoint& checkpoint) const {
   require(model::write_safetensors(unfinished + "/model.safetensors", checkpoint.model, metadata));
   require(model::write_safetensors(unfinished + "/optimizer.safetensors", checkpoint.optimizer, {}));
   require(model::write_safetensors(unfinished + "/encoders.safetensors", checkpoint.encoders, {}));
+  require(sync_folder(unfinished));
   discard(checkpoint.step);  // of a step that is replayed
   require(rename_path(unfinished, finished));
-  const auto all = steps();
+  require(sync_folder(folder_));
+  auto all = steps();
+  for (; all.back() != checkpoint.step; all.pop_back()) discard(all.back());
   for (std::size_t i = 0; i + kKept < all.size(); ++i) discard(all[i]);
 }
 
@@ -57,7 +72,7 @@ void Checkpoints::discard(std::uint64_t step) const {
 std::vector<std::uint64_t> Checkpoints::steps() const {
   std::vector<std::uint64_t> all;
   for (const std::string& name : list_folder(folder_)) {
-    if (name.starts_with(kPrefix)) all.push_back(std::stoull(name.substr(kPrefix.size())));
+    if (const auto step = step_of(name)) all.push_back(*step);
   }
   std::sort(all.begin(), all.end());
   return all;
@@ -65,13 +80,13 @@ std::vector<std::uint64_t> Checkpoints::steps() const {
 
 Checkpoint Checkpoints::load(std::uint64_t step) const {
   const std::string folder = folder_ + "/" + name_of(step);
-  auto model = read(folder + "/model.safetensors");
+  auto model = read(folder, "model.safetensors");
   Checkpoint checkpoint;
   checkpoint.step = std::stoull(model.metadata.at("step"));
   checkpoint.config = model.metadata.at("config");
   checkpoint.model = std::move(model.tensors);
-  checkpoint.optimizer = read(folder + "/optimizer.safetensors").tensors;
-  checkpoint.encoders = read(folder + "/encoders.safetensors").tensors;
+  checkpoint.optimizer = read(folder, "optimizer.safetensors").tensors;
+  checkpoint.encoders = read(folder, "encoders.safetensors").tensors;
   return checkpoint;
 }
 

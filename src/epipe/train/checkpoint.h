@@ -20,7 +20,8 @@ struct Checkpoint {
   std::string config;  // fingerprint of what must not change; a resumed run compares it
 };
 
-// Checkpoints of one run in `folder`, one sub-folder each, written whole or not at all; the newest two are kept.
+// Checkpoints of one run in `folder`, one sub-folder each, written whole or not at all; the newest two are kept, and none of a step beyond
+// the newest: they are of a run that was begun anew.
 //
 //   folder/step-000100/{model,optimizer,encoders}.safetensors
 class Checkpoints {

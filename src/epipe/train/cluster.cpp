@@ -18,6 +18,9 @@ constexpr std::uint32_t kCommands = 0;
 constexpr std::uint32_t kFirstWay = 1;           // + cut
 constexpr std::uint32_t kLeaders = 0x7000'0000;  // commands of rank 0 to the leaders of other replicas
 
+// A rank that ends closes its sockets. This is for a machine that is gone: while rank 0 lives, its commands are never so far apart.
+constexpr transport::Patience kIdle = std::chrono::hours(1);
+
 std::uint32_t channel_of(int cut) { return kFirstWay + static_cast<std::uint32_t>(cut); }
 
 int workers_of(const TrainConfig& config) { return schedule::Placement{config.place}.workers(); }
@@ -77,7 +80,7 @@ void follow_leader(const TrainConfig& config, Cluster cluster) {
   follower.bucket_bytes = static_cast<std::size_t>(config.bucket) << 10U;
   Follower here(std::move(follower));
   const auto commands = cluster.pipeline().link(0, kCommands);
-  follow(*commands, here, transport::kForever);
+  follow(*commands, here, kIdle);
 }
 
 // Worker 0 of another replica than the first.
@@ -85,7 +88,7 @@ void lead_replica(const TrainConfig& config, Cluster cluster) {
   Ranks reach(cluster);
   ReplicaLeader here(config, reach, std::move(cluster.across));
   const auto commands = cluster.world->link(0, kLeaders);
-  follow(*commands, here, transport::kForever);
+  follow(*commands, here, kIdle);
 }
 
 }  // namespace

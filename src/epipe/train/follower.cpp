@@ -39,6 +39,8 @@ Message answer_of(const std::function<Message()>& work) {
     return failed("the way to another process was closed", true);
   } catch (const std::bad_alloc&) {
     return failed("there is not enough memory for this command; --session-memory of the server limits it", false);
+  } catch (const c10::Error& error) {
+    return failed(error.what_without_backtrace(), false);
   } catch (const std::exception& error) {
     return failed(error.what(), false);
   }

@@ -2,11 +2,13 @@
 
 #include <fmt/format.h>
 #include <sys/resource.h>
+#include <unistd.h>
 
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <stdexcept>
 
+#include "epipe/base/file.h"
 #include "epipe/train/reducer.h"
 
 namespace epipe::train {
@@ -110,9 +112,10 @@ std::string trace_json(const std::vector<Tracer::Event>& traced, int workers) {
 
 MetricsFile::MetricsFile(const std::string& path, std::uint64_t first_step) {
   const std::string kept = first_step > 0 ? lines_before(path, first_step) : "";
-  file_ = std::fopen(path.c_str(), "w");
+  const auto written = write_file(path, {std::as_bytes(std::span(kept))});
+  if (!written) throw std::runtime_error(written.error().message);
+  file_ = std::fopen(path.c_str(), "a");
   if (file_ == nullptr) throw std::runtime_error(fmt::format("cannot write {}: {}", path, std::strerror(errno)));
-  std::fwrite(kept.data(), 1, kept.size(), file_);
 }
 
 MetricsFile::~MetricsFile() { std::fclose(file_); }
@@ -122,6 +125,10 @@ void MetricsFile::append(const json& line) {
   if (std::fwrite(text.data(), 1, text.size(), file_) != text.size() || std::fflush(file_) != 0) {
     throw std::runtime_error(fmt::format("cannot append to the metrics: {}", std::strerror(errno)));
   }
+}
+
+void MetricsFile::sync() const {
+  if (::fsync(::fileno(file_)) != 0) throw std::runtime_error(fmt::format("cannot write the metrics: {}", std::strerror(errno)));
 }
 
 }  // namespace epipe::train

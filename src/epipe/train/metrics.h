@@ -26,7 +26,7 @@ std::uint64_t peak_memory_bytes();
 // Chrome's trace format, which Perfetto opens: one track per worker, and one per encoder and decoder thread.
 std::string trace_json(const std::vector<Tracer::Event>& traced, int workers);
 
-// Appends lines; each is on disk when the call returns. Keeps what an earlier part of the run wrote before `first_step`.
+// Appends lines; a process that is killed loses none. Keeps what an earlier part of the run wrote before `first_step`.
 class MetricsFile {
  public:
   MetricsFile(const std::string& path, std::uint64_t first_step);
@@ -34,6 +34,7 @@ class MetricsFile {
   MetricsFile(const MetricsFile&) = delete;
   MetricsFile& operator=(const MetricsFile&) = delete;
   void append(const nlohmann::json& line);
+  void sync() const;  // all lines are on the disk when the call returns
 
  private:
   std::FILE* file_;

@@ -154,6 +154,8 @@ Run::Run(const TrainConfig& config, Tracer* tracer, Reach* reach, std::unique_pt
   team.resume = config_.resume;
   team.parameter_order = parameter_order(model_);
   team.clip = config_.clip;
+  team.first_checkpoint = static_cast<std::uint64_t>(config_.checkpoint_every);
+  team.note = [this](std::string note) { notes_.push_back(std::move(note)); };
   team.shared_plan = to_json(shared_plan_);
   team_ = std::make_unique<Team>(plan_, *share_, reach, team, [this] { return initial_model(); });
   lr_.kind = parse_lr_schedule(config_.lr_schedule);

@@ -1,6 +1,7 @@
 #include "epipe/train/team.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <chrono>
@@ -136,7 +137,20 @@ void Team::go_back(const std::vector<Standing>& standings) {
   const auto common = std::find_if(own.begin(), own.end(), [&](std::uint64_t step) {
     return std::all_of(standings.begin(), standings.end(), [&](const Standing& peer) { return contains(peer.checkpoints, step); });
   });
-  common == own.end() ? start_over() : restore(*common);
+  if (common != own.end()) return restore(*common);
+  const bool loses_little = own.empty() || (own.size() == 1 && own.front() <= config_.first_checkpoint);
+  if (!started_ && !loses_little) refuse_to_resume(own, standings);
+  if (!own.empty()) config_.note("no checkpoint is with all processes: beginning anew");
+  start_over();
+}
+
+void Team::refuse_to_resume(const std::vector<std::uint64_t>& own, const std::vector<Standing>& standings) const {
+  const auto listed = [](const std::vector<std::uint64_t>& steps) {
+    return steps.empty() ? std::string("none") : fmt::format("of step {}", fmt::join(steps, " and "));
+  };
+  std::string text = fmt::format("cannot resume: no checkpoint is with all processes; here: {}", listed(own));
+  for (std::size_t p = 0; p < peers_.size(); ++p) text += fmt::format(", {}: {}", peers_[p]->name(), listed(standings[p].checkpoints));
+  throw std::runtime_error(text + " (a server forgets a run that came to its end); begin anew in another --run-dir");
 }
 
 void Team::start_over() {
@@ -337,6 +351,7 @@ std::vector<Tracer::Event> Team::timelines(const Tracer& own) {
     }
   } catch (const transport::Lost&) {  // the timeline is for people to look at: not worth a replay
   } catch (const transport::TimedOut&) {
+    close_peers();  // a late answer would be taken for that to the next command
   }
   return all;
 }
@@ -349,6 +364,8 @@ void Team::say_goodbye(const std::string& command, const std::string& kind) {
     for_all_answers(kind, [](Peer&, const Message&) {});
   } catch (const transport::Lost&) {
   } catch (const transport::TimedOut&) {
+  } catch (const PeerFailed& failed) {
+    config_.note(failed.what());
   }
 }
 

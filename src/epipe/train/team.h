@@ -12,12 +12,14 @@
 namespace epipe::train {
 
 struct TeamConfig {
-  nlohmann::json shared_plan;                          // what the other processes are told
-  std::string checkpoints;                             // folder of the client's own
-  transport::Patience patience = transport::kForever;  // with another process within a step
-  bool resume = false;                                 // begin from the newest checkpoint that all processes have
-  std::vector<std::string> parameter_order;            // of the model, for sums over all parameters
-  double clip = 0;                                     // largest norm of the gradient over all processes; 0: none
+  nlohmann::json shared_plan;                                         // what the other processes are told
+  std::string checkpoints;                                            // folder of the client's own
+  transport::Patience patience = transport::kForever;                 // with another process within a step
+  bool resume = false;                                                // begin from the newest checkpoint that all processes have
+  std::vector<std::string> parameter_order;                           // of the model, for sums over all parameters
+  double clip = 0;                                                    // largest norm of the gradient over all processes; 0: none
+  std::uint64_t first_checkpoint = 0;                                 // the step of a run's first one; 0: only at its end
+  std::function<void(std::string)> note = [](const std::string&) {};  // for people
 };
 
 // All processes of a run, led by the client: its own share and those of its peers. A step is committed everywhere or nowhere. The other
@@ -38,7 +40,8 @@ class Team {
   ~Team();
 
   // Connects everybody, at the start and after a loss, and brings them to the same step: where they are, or the newest checkpoint that
-  // all have, or the beginning. Returns the steps that are done.
+  // all have, or the beginning. Returns the steps that are done. Throws std::runtime_error when a run is to be resumed and none of its
+  // checkpoints is with all processes, unless all that is lost is the part before its first one.
   std::uint64_t connect();
 
   // What a leader's team does when the client says so, instead of connect(): the checkpoints that all of it have, then where it
@@ -87,6 +90,7 @@ class Team {
   void confirm_commit();
   double clock_offset(Peer& peer, const Tracer& own);
   void go_back(const std::vector<Standing>& standings);
+  [[noreturn]] void refuse_to_resume(const std::vector<std::uint64_t>& own, const std::vector<Standing>& standings) const;
   double clip_scale(double loss_scale) const;
   Update decide(double lr) const;
   static Message commit_message(const Decision& decision);

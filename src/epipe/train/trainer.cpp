@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <stdexcept>
@@ -86,13 +87,14 @@ class Loop {
         tracer_(kTraceEvents),
         run_(config, &tracer_, reach, std::move(replicas)),
         end_(run_.end_step()) {
-    write_config();
     if (!config_.weights.empty()) run_.begin_from(config_.weights, model::NewParts::kHeadAndCodec);
   }
 
   TrainResult run() {
-    if (config_.resume && Checkpoints(config_.run_dir + "/checkpoints").steps().empty()) {
-      throw std::runtime_error("nothing to resume: there is no checkpoint in " + config_.run_dir + "/checkpoints");
+    if (config_.resume) {
+      const auto steps = Checkpoints(config_.run_dir + "/checkpoints").steps();
+      if (steps.empty()) throw std::runtime_error("nothing to resume: there is no checkpoint in " + config_.run_dir + "/checkpoints");
+      if (steps.back() >= end_ && !config_.connect.empty()) return {.steps = steps.back()};  // the servers have forgotten it
     }
     bool tried = false;
     while (true) {
@@ -132,12 +134,19 @@ class Loop {
       saved_ = steps_done;
     }
     done_ = steps_done;
+    metrics_.reset();  // it writes the same file
     metrics_ = std::make_unique<MetricsFile>(config_.run_dir + "/metrics.jsonl", done_);
     loader_ = run_.training_batches(done_);
   }
 
   void connect() {
-    continue_at(run_.connect());
+    const std::uint64_t steps_done = run_.connect();
+    if (!connected_) {
+      write_config();  // of a run that is not refused
+      in_epoch_ = {};
+      in_call_ = {};
+    }
+    continue_at(steps_done);
     connected_ = true;
   }
 
@@ -189,6 +198,10 @@ class Loop {
     step.loss_scale = run_.loss_scale();
     step.result = run_.forward_backward(loaded, step.error_measured);
     step.result.workers[0].data = data_seconds;
+    if (!step.loss_scale && !std::isfinite(step.result.loss)) {
+      throw std::runtime_error(fmt::format("step {}: the loss is {}; expected a finite one: lower --lr, or use --clip or --warmup",
+                                           step.step, step.result.loss));
+    }
     step.updating = {};
     in_flight_ = std::move(step);
     run_.update(loaded.step);
@@ -254,7 +267,10 @@ class Loop {
   }
 
   void save() {
-    if (saved_ != done_) run_.save();
+    if (saved_ != done_) {
+      metrics_->sync();
+      run_.save();
+    }
     saved_ = done_;
     save_due_ = false;
   }
@@ -266,9 +282,11 @@ class Loop {
     const auto elsewhere = run_.timelines(tracer_);
     events.insert(events.end(), elsewhere.begin(), elsewhere.end());
     const std::string trace = trace_json(events, run_.workers());
-    require(write_file(config_.run_dir + "/trace.json", {std::as_bytes(std::span(trace))}));
+    if (in_call_.steps > 0) require(write_file(config_.run_dir + "/trace.json", {std::as_bytes(std::span(trace))}));
     done_ >= end_ ? run_.end() : run_.leave();
+    for (const std::string& note : run_.take_notes()) observer_.on_note(note);
     TrainResult result;
+    result.new_steps = in_call_.steps;
     result.stopped = done_ < end_;
     result.steps = done_;
     result.skipped = in_call_.skipped;

@@ -48,7 +48,8 @@ class Observer {
 struct TrainResult {
   bool stopped = false;  // before the last step, by `stop` or by a server that is about to end
   std::uint64_t steps = 0;
-  std::uint64_t skipped = 0;  // of them, because of NaN or Inf under loss scaling
+  std::uint64_t new_steps = 0;  // of them, by this call; 0: a run that had come to its end before, and what follows is 0 as well
+  std::uint64_t skipped = 0;    // of them, because of NaN or Inf under loss scaling
   double val_loss = 0;
   double val_accuracy = 0;
   double bytes_per_step = 0;  // on all cuts, both directions

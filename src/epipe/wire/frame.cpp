@@ -100,10 +100,9 @@ Result<FrameHeader> read_fields(ByteView header, const Limits& limits) {
     return bad(fmt::format("header of {} bytes does not fit {} dims and a spec of {} bytes", header.size(), dim_count, spec_bytes));
   }
   const std::size_t spec_at = kFixedBytes + 8 * dim_count;
-  const auto is_zero = [](std::byte b) { return b == std::byte{0}; };
   const ByteView reserved = header.subspan(kAtReserved, kFixedBytes - kAtReserved);
   const ByteView padding = header.subspan(spec_at + spec_bytes);
-  if (!std::all_of(reserved.begin(), reserved.end(), is_zero) || !std::all_of(padding.begin(), padding.end(), is_zero)) {
+  if (!all_zeros(reserved) || !all_zeros(padding)) {
     return bad("reserved bytes must be zero");
   }
   auto tensor = read_dims(header, dim_count, limits);

@@ -183,7 +183,7 @@ void add_codec_bench(CLI::App& bench) {
   auto* codec = bench.add_subcommand("codec", "Every codec on generated tensors, against memcpy and LibTorch operators");
   codec->add_option("--codec", flags->codecs, "Only these codecs");
   codec->add_option("--threads", flags->threads, "Threads that share the work")->check(CLI::Range(1, 1024))->capture_default_str();
-  codec->add_option("--seconds", flags->seconds, "Time spent on each row")->check(CLI::PositiveNumber)->capture_default_str();
+  codec->add_option("--seconds", flags->seconds, "Time spent on each row")->check(positive_number())->capture_default_str();
   codec->add_flag("--quick", flags->quick, "Small tensors and short rounds, no baselines");
   codec->add_option("--device", flags->on_device.device, "Kernels on this CUDA device instead, against a copy there");
   codec->add_option("--shape", flags->on_device.shape, "Of the tensors on the device")->delimiter(',')->capture_default_str();

@@ -240,9 +240,13 @@ void run(const Flags& flags) {
     throw UsageError(fmt::format("--device {}: this machine or this build has no CUDA device", flags.device));
   }
   for (const std::string& name : flags.models) {
-    const Subject subject = make_subject(name, device);
-    const std::size_t cut = model::make_model(name, subject.data, 1).layers.size() / 2;
-    report(subject, flags, cut, measure(subject, flags, device, cut));
+    try {
+      const Subject subject = make_subject(name, device);
+      const std::size_t cut = model::make_model(name, subject.data, 1).layers.size() / 2;
+      report(subject, flags, cut, measure(subject, flags, device, cut));
+    } catch (const std::invalid_argument& error) {
+      throw UsageError(error.what());
+    }
   }
 }
 
@@ -261,7 +265,7 @@ void add_loop_bench(CLI::App& bench) {
       ->check(CLI::Range(1, 256))
       ->capture_default_str();
   command->add_option("--rounds", flags->rounds, fmt::format("Turns of each kind; {} steps of a turn are timed", kStepsOfTurn))
-      ->check(CLI::PositiveNumber)
+      ->check(positive_number())
       ->capture_default_str();
   command->add_flag("--json", flags->json, "One JSON object per row");
   command->callback([flags] { run(*flags); });

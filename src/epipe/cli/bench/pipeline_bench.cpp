@@ -188,12 +188,12 @@ void add_pipeline_bench(CLI::App& bench) {
   auto* command = bench.add_subcommand(
       "pipeline", "Two workers of one thread, as a pipeline and as replicas, against one; the runtime against a plain LibTorch loop");
   command->add_option("--chunks", flags->chunks, "Micro-batches per batch")->check(CLI::Range(1, 4096))->capture_default_str();
-  command->add_option("--batch", flags->batch, "Samples per batch")->check(CLI::PositiveNumber)->capture_default_str();
+  command->add_option("--batch", flags->batch, "Samples per batch")->check(positive_number())->capture_default_str();
   command->add_option("--models", flags->models, "Which ones")
       ->delimiter(',')
       ->check(CLI::IsMember({"cnn", "transformer"}))
       ->capture_default_str();
-  command->add_option("--rounds", flags->rounds, "Steps of each kind")->check(CLI::PositiveNumber)->capture_default_str();
+  command->add_option("--rounds", flags->rounds, "Steps of each kind")->check(positive_number())->capture_default_str();
   command->add_flag("--json", flags->json, "One JSON object per row");
   command->callback([flags] { run(*flags); });
 }

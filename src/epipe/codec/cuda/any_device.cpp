@@ -24,13 +24,16 @@ class OnAnyDevice final : public Codec {
   Result<void> encode(const torch::Tensor& x, const EncodeContext& at, Bytes& out) override {
     if (x.is_cuda() && twin_ != nullptr && x.numel() > 0) {
       const c10::cuda::CUDAGuard guard(x.device());
+      bring_state_to(Side::kTwin);
       if (const auto payload = twin_->encode(dense_on_device(x), at)) {
+        if (!at.frozen) newest_ = Side::kTwin;
         fetch(grow(out, payload->size).data(), payload->bytes.data_ptr(), payload->size, stream_of(x));
         return {};
       }
     }
+    bring_state_to(Side::kHost);
     auto result = codec_->encode(x.is_cuda() ? x.detach().cpu() : x, at, out);
-    if (twin_ != nullptr) twin_->set_state(codec_->state());
+    if (result && !at.frozen) newest_ = Side::kHost;
     return result;
   }
 
@@ -50,16 +53,27 @@ class OnAnyDevice final : public Codec {
     return {};
   }
 
-  State state() const override { return twin_ != nullptr && !twin_->state().empty() ? twin_->state() : codec_->state(); }
+  State state() const override { return newest_ == Side::kTwin ? twin_->state() : codec_->state(); }
   void set_state(const State& state) override {
     codec_->set_state(state);
-    if (twin_ != nullptr) twin_->set_state(state);
+    newest_ = Side::kHost;
   }
   std::unique_ptr<Twin> twin() const override { return codec_->twin(); }
 
  private:
+  enum class Side { kBoth, kHost, kTwin };
+
+  // The side that encodes gets the state that the other one left.
+  void bring_state_to(Side side) {
+    if (newest_ == Side::kBoth || newest_ == side) return;
+    if (side == Side::kTwin) twin_->set_state(codec_->state());
+    if (side == Side::kHost) codec_->set_state(twin_->state());
+    newest_ = Side::kBoth;
+  }
+
   std::unique_ptr<Codec> codec_;
   std::unique_ptr<Twin> twin_;
+  Side newest_ = Side::kBoth;  // who has the state of the last call
 };
 
 }  // namespace

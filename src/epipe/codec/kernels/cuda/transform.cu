@@ -45,6 +45,15 @@ __device__ void multiply(const float* matrix, unsigned length, const float (&in)
   }
 }
 
+// The part of the tensor, or the chunk, that a thread block is for. A grid has at most kMostRows rows, so there may be several layers.
+constexpr std::uint64_t kMostRows = 65535;
+__device__ std::uint64_t part_index() { return static_cast<std::uint64_t>(blockIdx.z) * gridDim.y + blockIdx.y; }
+
+dim3 grid_of(std::uint64_t columns, std::uint64_t parts) {
+  const std::uint64_t rows = std::min(parts, kMostRows);
+  return {static_cast<unsigned>(columns), static_cast<unsigned>(rows), static_cast<unsigned>((parts + rows - 1) / rows)};
+}
+
 // A block is one lane; rows, then columns, are spread over the warps. With kEdge = 0 edges are known only now.
 template <unsigned kEdge>
 __global__ void __launch_bounds__(kUnits* kWarps)
@@ -56,7 +65,9 @@ __global__ void __launch_bounds__(kUnits* kWarps)
   const unsigned lane = threadIdx.x % kUnits;
   const unsigned warp = threadIdx.x / kUnits;
   float* const own = half + lane * (kLength * kLength + 1);
-  const std::uint64_t first = parts.first != nullptr ? parts.first[blockIdx.y] : blockIdx.y * parts.units;
+  const std::uint64_t part = part_index();
+  if (part >= parts.count) return;
+  const std::uint64_t first = parts.first != nullptr ? parts.first[part] : part * parts.units;
   const std::uint64_t units = min(parts.units, layout.units - first);
   const std::uint64_t unit = static_cast<std::uint64_t>(blockIdx.x) * kUnits + lane;
   const bool exists = unit < units;
@@ -79,7 +90,7 @@ __global__ void __launch_bounds__(kUnits* kWarps)
   }
   __syncthreads();
   if (!exists) return;
-  float* const planes = y + blockIdx.y * parts.units * layout.symbols + unit;
+  float* const planes = y + part * parts.units * layout.symbols + unit;
   for (unsigned v = warp; v < width; v += kWarps) {
 #pragma unroll
     for (unsigned r = 0; r < kLength; ++r) {
@@ -104,7 +115,8 @@ __global__ void __launch_bounds__(kUnits* kWarps)
   const unsigned lane = threadIdx.x % kUnits;
   const unsigned warp = threadIdx.x / kUnits;
   float* const own = half + lane * (kLength * kLength + 1);
-  const std::uint64_t first = blockIdx.y * layout.chunk_units;
+  if (part_index() >= layout.chunks) return;
+  const std::uint64_t first = part_index() * layout.chunk_units;
   const std::uint64_t units = min(layout.chunk_units, layout.units - first);
   const std::uint64_t unit = static_cast<std::uint64_t>(blockIdx.x) * kUnits + lane;
   const bool exists = unit < units;
@@ -157,10 +169,12 @@ __global__ void __launch_bounds__(kUnits* kWarps)
 }
 
 __global__ void load_rows_kernel(const float* __restrict__ x, Layout layout, Parts parts, float* __restrict__ y) {
-  const std::uint64_t first = parts.first != nullptr ? parts.first[blockIdx.y] : blockIdx.y * parts.units;
+  const std::uint64_t part = part_index();
+  if (part >= parts.count) return;
+  const std::uint64_t first = parts.first != nullptr ? parts.first[part] : part * parts.units;
   const std::uint64_t units = min(parts.units, layout.units - first);
   for (std::uint64_t i = static_cast<std::uint64_t>(blockIdx.x) * blockDim.x + threadIdx.x; i < units; i += gridDim.x * blockDim.x) {
-    y[blockIdx.y * parts.units + i] = x[first + i];
+    y[part * parts.units + i] = x[first + i];
   }
 }
 
@@ -171,9 +185,7 @@ Matrices matrices_of(const Layout& layout, const float* host_rows, const float* 
   return matrices;
 }
 
-dim3 grid_of(std::uint64_t units, std::uint64_t parts) {
-  return {static_cast<unsigned>((units + kUnits - 1) / kUnits), static_cast<unsigned>(parts)};
-}
+std::uint64_t columns_for(std::uint64_t units) { return (units + kUnits - 1) / kUnits; }
 
 // Calls launch(edge) with the edge of square blocks that are worth a kernel of their own, else with 0.
 template <typename Launch>
@@ -193,12 +205,12 @@ void with_edge(const Layout& layout, Launch&& launch) {
 void load_planes(const float* x, const Layout& layout, const Parts& parts, const float* host_rows, const float* host_columns, float* y,
                  Stream stream) {
   if (!layout.blocks) {
-    load_rows_kernel<<<dim3(grid_for(parts.units, 256), static_cast<unsigned>(parts.count)), 256, 0, stream>>>(x, layout, parts, y);
+    load_rows_kernel<<<grid_of(grid_for(parts.units, 256), parts.count), 256, 0, stream>>>(x, layout, parts, y);
     return check_launch("load_planes");
   }
   const Matrices matrices = matrices_of(layout, host_rows, host_columns);
   with_edge(layout, [&](auto edge) {
-    load_kernel<edge.value><<<grid_of(parts.units, parts.count), kUnits * kWarps, 0, stream>>>(x, layout, parts, matrices, y);
+    load_kernel<edge.value><<<grid_of(columns_for(parts.units), parts.count), kUnits * kWarps, 0, stream>>>(x, layout, parts, matrices, y);
   });
   check_launch("load_planes");
 }
@@ -206,7 +218,7 @@ void load_planes(const float* x, const Layout& layout, const Parts& parts, const
 void store_planes(const float* y, const Layout& layout, const float* host_rows, const float* host_columns, float* x, Stream stream) {
   const Matrices matrices = matrices_of(layout, host_rows, host_columns);
   with_edge(layout, [&](auto edge) {
-    store_kernel<edge.value><<<grid_of(layout.chunk_units, layout.chunks), kUnits * kWarps, 0, stream>>>(y, layout, matrices, x);
+    store_kernel<edge.value><<<grid_of(columns_for(layout.chunk_units), layout.chunks), kUnits * kWarps, 0, stream>>>(y, layout, matrices, x);
   });
   check_launch("store_planes");
 }
