@@ -27,6 +27,10 @@ void OwnStream::synchronize() const {
   if (guard_) c10::impl::VirtualGuardImpl(guard_->current_device().type()).synchronizeStream(guard_->current_stream());
 }
 
+void synchronize_current_stream(torch::Device device) {
+  if (device.is_cuda()) c10::impl::VirtualGuardImpl(device.type()).synchronizeStream(current_stream(device));
+}
+
 void keep_for_current_stream(const std::vector<torch::Tensor>& tensors) {
   for (const auto& tensor : tensors) {
     if (tensor.defined() && tensor.is_cuda()) tensor.record_stream(current_stream(tensor.device()));

@@ -8,7 +8,7 @@
 #include <vector>
 
 // Streams of devices: each thread queues its work on a stream of its own, so that computing, coding and copying overlap there as well.
-// Nothing here waits for a device, and on the CPU all of it does nothing.
+// Nothing here waits for a whole device, and on the CPU all of it does nothing.
 namespace epipe::boundary {
 
 // Makes a stream of its own the thread's current one on a device, until destroyed.
@@ -20,6 +20,9 @@ class OwnStream {
  private:
   std::unique_ptr<c10::StreamGuard> guard_;
 };
+
+// Waits for what the thread's current stream on a device has queued.
+void synchronize_current_stream(torch::Device device);
 
 // The memory of tensors that came from another stream is kept until the current one is done with what it has queued when they go.
 void keep_for_current_stream(const std::vector<torch::Tensor>& tensors);

@@ -103,8 +103,10 @@ Pipeline::Impl::Impl(const std::vector<std::shared_ptr<Layer>>& layers, Pipeline
   times_.resize(static_cast<std::size_t>(workers()));
   threads_.resize(static_cast<std::size_t>(workers()));
   for (int w = 0; w < workers(); ++w) {
-    if (!config_.elsewhere.has(w))
-      threads_[static_cast<std::size_t>(w)] = std::make_unique<WorkerThread>(config_.threads, config_.devices[static_cast<std::size_t>(w)]);
+    if (config_.elsewhere.has(w)) continue;
+    const torch::Device device = config_.devices[static_cast<std::size_t>(w)];
+    boundary::synchronize_current_stream(device);  // weights were loaded and laid out by this thread, the worker has a stream of its own
+    threads_[static_cast<std::size_t>(w)] = std::make_unique<WorkerThread>(config_.threads, device);
   }
   if (config_.exchange != nullptr) make_hooks();
 }
