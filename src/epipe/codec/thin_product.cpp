@@ -11,6 +11,8 @@ namespace {
 
 // Columns at once: their part of the short factor stays in the first-level cache.
 constexpr std::size_t kColumns = 256;
+// Kernels are fast for whole vectors: the last columns are filled up to as many as any vector has lanes.
+constexpr std::size_t kLanes = 16;
 
 // [rows, columns] to [columns, rows].
 void transpose(const float* from, std::size_t rows, std::size_t columns, std::size_t from_stride, float* to, std::size_t to_stride) {
@@ -19,28 +21,54 @@ void transpose(const float* from, std::size_t rows, std::size_t columns, std::si
   }
 }
 
-// Calls each(matrix of the batch, first column, columns, room for rank x kColumns) for all of them.
+struct Tile {
+  std::size_t matrix;   // of the batch
+  std::size_t first;    // column
+  std::size_t columns;  // at most kColumns
+};
+
+// Room of one thread.
+struct Room {
+  explicit Room(const ThinShape& shape) : factor(shape.rank * kColumns), last(shape.rows * kLanes) {}
+  std::vector<float> factor;  // [rank, kColumns]
+  std::vector<float> last;    // [rows, kLanes]: columns behind the last whole vector
+};
+
+// Calls each(tile, room) for all of them.
 template <typename Each>
-void for_columns(const ThinShape& shape, ThreadPool* pool, Each&& each) {
+void for_tiles(const ThinShape& shape, ThreadPool* pool, Each&& each) {
   const std::size_t tiles = (shape.columns + kColumns - 1) / kColumns;
   const std::size_t count = shape.batch * tiles;
   share_items(pool, shape.batch * shape.rows * shape.columns, count, [&](std::size_t, const auto& next) {
-    std::vector<float> room(shape.rank * kColumns);
+    Room room(shape);
     for (std::size_t i = next(); i < count; i = next()) {
       const std::size_t first = i % tiles * kColumns;
-      each(i / tiles, first, std::min(kColumns, shape.columns - first), room.data());
+      each(Tile{i / tiles, first, std::min(kColumns, shape.columns - first)}, room);
     }
   });
+}
+
+void copy_columns(const float* from, std::size_t from_stride, std::size_t rows, std::size_t columns, float* to, std::size_t to_stride) {
+  for (std::size_t r = 0; r < rows; ++r) std::copy_n(from + r * from_stride, columns, to + r * to_stride);
 }
 
 }  // namespace
 
 void thin_product(const ThinShape& shape, std::span<const float> left, std::span<const float> right, const kernels::Kernels& kernels,
                   ThreadPool* pool, std::span<float> x) {
-  for_columns(shape, pool, [&](std::size_t b, std::size_t first, std::size_t columns, float* room) {
-    transpose(right.data() + (b * shape.columns + first) * shape.rank, columns, shape.rank, shape.rank, room, kColumns);
-    kernels.mix_channels({shape.rows, shape.rank, left.data() + b * shape.rows * shape.rank}, room, kColumns, columns,
-                         x.data() + b * shape.rows * shape.columns + first, shape.columns);
+  for_tiles(shape, pool, [&](const Tile& tile, Room& room) {
+    const std::size_t whole = tile.columns / kLanes * kLanes;
+    const std::size_t rest = tile.columns - whole;
+    const kernels::ChannelMix product{shape.rows, shape.rank, left.data() + tile.matrix * shape.rows * shape.rank};
+    float* const factor = room.factor.data();
+    float* const to = x.data() + tile.matrix * shape.rows * shape.columns + tile.first;
+    transpose(right.data() + (tile.matrix * shape.columns + tile.first) * shape.rank, tile.columns, shape.rank, shape.rank, factor,
+              kColumns);
+    kernels.mix_channels(product, factor, kColumns, whole, to, shape.columns);
+    if (rest == 0) return;
+    for (std::size_t k = 0; k < shape.rank; ++k) std::fill_n(factor + k * kColumns + tile.columns, kLanes - rest, 0.0F);
+    kernels.mix_channels(product, factor + whole, kColumns, kLanes, room.last.data(), kLanes);
+    copy_columns(room.last.data(), kLanes, shape.rows, rest, to + whole, shape.columns);
   });
 }
 
@@ -51,10 +79,19 @@ void thin_factor(const ThinShape& shape, std::span<const float> x, std::span<con
   for (std::size_t b = 0; b < shape.batch; ++b) {
     transpose(left.data() + b * size, shape.rows, shape.rank, shape.rank, all.data() + b * size, shape.rows);
   }
-  for_columns(shape, pool, [&](std::size_t b, std::size_t first, std::size_t columns, float* room) {
-    kernels.mix_channels({shape.rank, shape.rows, all.data() + b * size}, x.data() + b * shape.rows * shape.columns + first, shape.columns,
-                         columns, room, kColumns);
-    transpose(room, shape.rank, columns, kColumns, right.data() + (b * shape.columns + first) * shape.rank, shape.rank);
+  for_tiles(shape, pool, [&](const Tile& tile, Room& room) {
+    const std::size_t whole = tile.columns / kLanes * kLanes;
+    const std::size_t rest = tile.columns - whole;
+    const kernels::ChannelMix product{shape.rank, shape.rows, all.data() + tile.matrix * size};
+    float* const factor = room.factor.data();
+    const float* const from = x.data() + tile.matrix * shape.rows * shape.columns + tile.first;
+    kernels.mix_channels(product, from, shape.columns, whole, factor, kColumns);
+    if (rest > 0) {
+      copy_columns(from + whole, shape.columns, shape.rows, rest, room.last.data(), kLanes);  // behind them: what was there, or 0
+      kernels.mix_channels(product, room.last.data(), kLanes, kLanes, factor + whole, kColumns);
+    }
+    transpose(factor, shape.rank, tile.columns, kColumns, right.data() + (tile.matrix * shape.columns + tile.first) * shape.rank,
+              shape.rank);
   });
 }
 
