@@ -34,16 +34,20 @@ struct Room {
   std::vector<float> last;    // [rows, kLanes]: columns behind the last whole vector
 };
 
-// Calls each(tile, room) for all of them.
+// Calls each(tile, room) for all of them. A thread takes several in a row, so that others write elsewhere.
 template <typename Each>
 void for_tiles(const ThinShape& shape, ThreadPool* pool, Each&& each) {
+  constexpr std::size_t kInARow = 16;
   const std::size_t tiles = (shape.columns + kColumns - 1) / kColumns;
-  const std::size_t count = shape.batch * tiles;
+  const std::size_t all = shape.batch * tiles;
+  const std::size_t count = (all + kInARow - 1) / kInARow;
   share_items(pool, shape.batch * shape.rows * shape.columns, count, [&](std::size_t, const auto& next) {
     Room room(shape);
-    for (std::size_t i = next(); i < count; i = next()) {
-      const std::size_t first = i % tiles * kColumns;
-      each(Tile{i / tiles, first, std::min(kColumns, shape.columns - first)}, room);
+    for (std::size_t part = next(); part < count; part = next()) {
+      for (std::size_t i = part * kInARow; i < std::min(all, (part + 1) * kInARow); ++i) {
+        const std::size_t first = i % tiles * kColumns;
+        each(Tile{i / tiles, first, std::min(kColumns, shape.columns - first)}, room);
+      }
     }
   });
 }
