@@ -5,7 +5,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cmath>
 #include <csignal>
 #include <cstdlib>
 
@@ -98,9 +97,6 @@ TrainConfig checked(const Flags& flags) {
   }
   check_codecs(config);
   for (const std::string& device : config.devices) check_device("--devices", device);
-  for (const auto& [flag, value] : {std::pair("--lr", config.lr), {"--clip", config.clip}}) {
-    if (!std::isfinite(value)) throw UsageError(fmt::format("{}: expected a finite number, got {}", flag, value));
-  }
   if (!config.connect.empty() && config.place.size() == 1) config.place = ring_of_servers(config.connect.size());
   const int workers = *std::max_element(config.place.begin(), config.place.end()) + 1;
   if (!config.connect.empty() && static_cast<std::size_t>(workers) != config.connect.size() + 1) {

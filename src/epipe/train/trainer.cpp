@@ -94,7 +94,9 @@ class Loop {
     if (config_.resume) {
       const auto steps = Checkpoints(config_.run_dir + "/checkpoints").steps();
       if (steps.empty()) throw std::runtime_error("nothing to resume: there is no checkpoint in " + config_.run_dir + "/checkpoints");
-      if (steps.back() >= end_ && !config_.connect.empty()) return {.steps = steps.back()};  // the servers have forgotten it
+      const auto files = list_folder(config_.run_dir);
+      const bool finished = steps.back() >= end_ && std::find(files.begin(), files.end(), kWeights) != files.end();
+      if (finished && !config_.connect.empty()) return {.steps = steps.back()};  // the servers have forgotten it
     }
     bool tried = false;
     while (true) {
@@ -277,7 +279,7 @@ class Loop {
 
   TrainResult finish() {
     save();
-    require(model::write_safetensors(config_.run_dir + "/model.safetensors", run_.weights(), {{"model", config_.model}}));
+    require(model::write_safetensors(fmt::format("{}/{}", config_.run_dir, kWeights), run_.weights(), {{"model", config_.model}}));
     auto events = tracer_.events();
     const auto elsewhere = run_.timelines(tracer_);
     events.insert(events.end(), elsewhere.begin(), elsewhere.end());
@@ -298,6 +300,7 @@ class Loop {
   }
 
   static constexpr std::chrono::milliseconds kLongestPause{2000};
+  static constexpr std::string_view kWeights = "model.safetensors";  // written when all steps are done
 
   const TrainConfig& config_;
   Observer& observer_;
