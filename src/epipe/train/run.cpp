@@ -8,6 +8,7 @@
 #include <numeric>
 #include <stdexcept>
 
+#include "epipe/base/file.h"
 #include "epipe/data/open.h"
 #include "epipe/data/part.h"
 #include "epipe/model/costs.h"
@@ -154,7 +155,8 @@ Run::Run(const TrainConfig& config, Tracer* tracer, Reach* reach, std::unique_pt
   team.resume = config_.resume;
   team.parameter_order = parameter_order(model_);
   team.clip = config_.clip;
-  team.first_checkpoint = static_cast<std::uint64_t>(config_.checkpoint_every);
+  const auto files = list_folder(config_.run_dir);
+  team.was_over = std::find(files.begin(), files.end(), "model.safetensors") != files.end();
   team.note = [this](std::string note) { notes_.push_back(std::move(note)); };
   team.shared_plan = to_json(shared_plan_);
   team_ = std::make_unique<Team>(plan_, *share_, reach, team, [this] { return initial_model(); });

@@ -138,8 +138,8 @@ void Team::go_back(const std::vector<Standing>& standings) {
     return std::all_of(standings.begin(), standings.end(), [&](const Standing& peer) { return contains(peer.checkpoints, step); });
   });
   if (common != own.end()) return restore(*common);
-  const bool loses_little = own.empty() || (own.size() == 1 && own.front() <= config_.first_checkpoint);
-  if (!started_ && !loses_little) refuse_to_resume(own, standings);
+  const bool first_was_being_written = own.size() == 1 && !config_.was_over;  // of two, everybody has the older one
+  if (!started_ && !own.empty() && !first_was_being_written) refuse_to_resume(own, standings);
   if (!own.empty()) config_.note("no checkpoint is with all processes: beginning anew");
   start_over();
 }

@@ -18,7 +18,7 @@ struct TeamConfig {
   bool resume = false;                                                // begin from the newest checkpoint that all processes have
   std::vector<std::string> parameter_order;                           // of the model, for sums over all parameters
   double clip = 0;                                                    // largest norm of the gradient over all processes; 0: none
-  std::uint64_t first_checkpoint = 0;                                 // the step of a run's first one; 0: only at its end
+  bool was_over = false;                                              // the run has written its weights: servers may have forgotten it
   std::function<void(std::string)> note = [](const std::string&) {};  // for people
 };
 
@@ -41,7 +41,7 @@ class Team {
 
   // Connects everybody, at the start and after a loss, and brings them to the same step: where they are, or the newest checkpoint that
   // all have, or the beginning. Returns the steps that are done. Throws std::runtime_error when a run is to be resumed and none of its
-  // checkpoints is with all processes, unless all that is lost is the part before its first one.
+  // checkpoints is with all processes, unless its first one was being written.
   std::uint64_t connect();
 
   // What a leader's team does when the client says so, instead of connect(): the checkpoints that all of it have, then where it
