@@ -7,6 +7,7 @@
 
 #include <limits>
 
+#include "epipe/codec/cuda/twins.h"
 #include "epipe/codec/parts.h"
 #include "epipe/codec/span.h"
 #include "epipe/codec/thin_product.h"
@@ -50,19 +51,26 @@ class LowRank final : public Codec {
     if (!factors) return factors.error();
     const auto& f = factors.value();
     const auto scaled = f[0] * f[1].unsqueeze(-2);
-    const ThinShape shape{tensor.values() / (rows(tensor) * columns(tensor)), rows(tensor), columns(tensor), kept_rank(tensor)};
-    thin_product(shape, values_of(scaled), values_of(f[2]), *options_.kernels, options_.pool, mutable_values_of(x));
+    thin_product(thin_shape(tensor), values_of(scaled), values_of(f[2]), *options_.kernels, options_.pool, mutable_values_of(x));
     if (!all_finite(x, *options_.kernels)) return Error{ErrorCode::kNonFinite, "the product of the factors overflows float32"};
     return {};
   }
 
   State state() const override { return parts_.state(); }
   void set_state(const State& state) override { parts_.set_state(state); }
+  std::unique_ptr<Twin> twin() const override {
+    return make_lowrank_twin({[this](const TensorSpec& t) { return pays(t) ? std::optional(thin_shape(t)) : std::nullopt; },
+                              [this](const TensorSpec& t) { return shapes(t); },
+                              [this](std::size_t part, const TensorSpec& t) { return parts_.codec(part).payload_bounds(t); }},
+                             parts_.twins());
+  }
 
  private:
   static std::uint64_t rows(const TensorSpec& t) { return t.dims[t.dims.size() - 2]; }
   static std::uint64_t columns(const TensorSpec& t) { return t.dims.back(); }
   std::uint64_t kept_rank(const TensorSpec& t) const { return std::min<std::uint64_t>({rank_, rows(t), columns(t)}); }
+
+  ThinShape thin_shape(const TensorSpec& t) const { return {t.values() / (rows(t) * columns(t)), rows(t), columns(t), kept_rank(t)}; }
 
   bool pays(const TensorSpec& t) const {
     if (t.dims.size() < 2 || t.values() == 0) return false;

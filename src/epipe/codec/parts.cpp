@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "epipe/codec/cuda/twin.h"
 #include "epipe/codec/span.h"
 
 namespace epipe::codec {
@@ -59,23 +60,10 @@ std::string Parts::suffix() const {
   return spec == "none" ? "" : ">" + spec;
 }
 
-State Parts::state() const {
-  State all;
-  for (std::size_t i = 0; i < inner_.size(); ++i) {
-    for (auto& [name, tensor] : inner_[i]->state()) all.emplace(fmt::format("{}/{}", i, name), tensor);
-  }
-  return all;
-}
-
-void Parts::set_state(const State& state) {
-  for (std::size_t i = 0; i < inner_.size(); ++i) {
-    const std::string prefix = fmt::format("{}/", i);
-    State own;
-    for (const auto& [name, tensor] : state) {
-      if (name.starts_with(prefix)) own.emplace(name.substr(prefix.size()), tensor);
-    }
-    inner_[i]->set_state(own);
-  }
+std::vector<std::unique_ptr<Twin>> Parts::twins() const {
+  std::vector<std::unique_ptr<Twin>> twins;
+  for (const auto& codec : inner_) twins.push_back(codec->twin());
+  return twins;
 }
 
 }  // namespace epipe::codec

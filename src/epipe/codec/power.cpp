@@ -2,42 +2,24 @@
 //
 //   [N, C, ...] as X [N, C, L]  ->  P [N, L, r]   Q [N, C, r]      a matrix [C, L] is N = 1
 //
-//   for each iteration:  P <- orthonormal(P);  Q <- X P;  in the last one Q <- orthonormal(Q);  P <- X^T Q
-//
-// Orthonormal columns by QR. Doing it to P every time spans the same space as doing it once and cannot overflow.
 // Where the factors would hold as many values as X, or there is no matrix, the inner codec takes the tensor as it is.
 #include <fmt/format.h>
 
 #include <limits>
 
+#include "epipe/codec/cuda/twins.h"
 #include "epipe/codec/parts.h"
+#include "epipe/codec/power_iteration.h"
 #include "epipe/codec/span.h"
 #include "epipe/codec/thin_product.h"
 
 namespace epipe::codec {
 namespace {
 
-constexpr int kIterations = 2;
-constexpr const char* kWarmStart = "p";
-
 // X as [n, c, l].
 struct View3 {
   std::uint64_t n, c, l;
 };
-
-// Fixed values in [-1, 1) that look random: the first call of every encoder starts from the same P.
-torch::Tensor cold_start(std::int64_t n, std::int64_t l, std::int64_t r) {
-  auto p = torch::empty({n, l, r});
-  std::uint64_t state = 0;
-  for (float& v : mutable_values_of(p)) {
-    state += 0x9e3779b97f4a7c15ULL;  // splitmix64
-    std::uint64_t z = state;
-    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9ULL;
-    z = (z ^ (z >> 27)) * 0x94d049bb133111ebULL;
-    v = static_cast<float>(static_cast<std::int64_t>(z ^ (z >> 31))) * 0x1p-63F;
-  }
-  return p;
-}
 
 torch::Tensor orthonormal(const torch::Tensor& columns) { return std::get<0>(at::linalg_qr(columns)); }
 
@@ -85,13 +67,19 @@ class Power final : public Codec {
 
   State state() const override {
     State all = parts_.state();
-    if (warm_.defined()) all.emplace(kWarmStart, warm_.clone());
+    if (warm_.defined()) all.emplace(kWarmP, warm_.clone());
     return all;
   }
   void set_state(const State& state) override {
-    const auto found = state.find(kWarmStart);
+    const auto found = state.find(kWarmP);
     warm_ = found == state.end() ? torch::Tensor() : found->second.clone();
     parts_.set_state(state);
+  }
+  std::unique_ptr<Twin> twin() const override {
+    return make_power_twin({[this](const TensorSpec& t) { return pays(t) ? std::optional(thin_shape(view_of(t))) : std::nullopt; },
+                            [this](const TensorSpec& t) { return shapes(t); },
+                            [this](std::size_t part, const TensorSpec& t) { return parts_.codec(part).payload_bounds(t); }},
+                           parts_.twins());
   }
 
  private:
@@ -122,17 +110,11 @@ class Power final : public Codec {
     const auto l = static_cast<std::int64_t>(v.l);
     const auto r = static_cast<std::int64_t>(kept_rank(v));
     const auto x = dense.view({n, static_cast<std::int64_t>(v.c), l});
-    const bool warm = warm_.defined() && warm_.sizes() == torch::IntArrayRef({n, l, r});
-    torch::Tensor p = warm ? warm_ : cold_start(n, l, r);
-    torch::Tensor q;
-    for (int i = 1; i <= kIterations; ++i) {
-      q = torch::matmul(x, orthonormal(p));
-      if (i == kIterations) q = orthonormal(q);
-      q = q.contiguous();
-      p = torch::empty({n, l, r});
+    return power_iteration(x, start_of_iteration(warm_, n, l, r), orthonormal, [&](const torch::Tensor& q) {
+      auto p = torch::empty({n, l, r});
       thin_factor(thin_shape(v), values_of(dense), values_of(q), *options_.kernels, options_.pool, mutable_values_of(p));
-    }
-    return {p, q};
+      return p;
+    });
   }
 
   ThinShape thin_shape(const View3& v) const { return {v.n, v.c, v.l, kept_rank(v)}; }
@@ -144,6 +126,19 @@ class Power final : public Codec {
 };
 
 }  // namespace
+
+torch::Tensor first_p(std::int64_t n, std::int64_t l, std::int64_t r) {
+  auto p = torch::empty({n, l, r});
+  std::uint64_t state = 0;
+  for (float& v : mutable_values_of(p)) {
+    state += 0x9e3779b97f4a7c15ULL;  // splitmix64
+    std::uint64_t z = state;
+    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9ULL;
+    z = (z ^ (z >> 27)) * 0x94d049bb133111ebULL;
+    v = static_cast<float>(static_cast<std::int64_t>(z ^ (z >> 31))) * 0x1p-63F;
+  }
+  return p;
+}
 
 std::unique_ptr<Codec> make_power(unsigned rank, const InnerFactory& inner, const CodecOptions& options) {
   return std::make_unique<Power>(rank, inner, options);

@@ -19,8 +19,8 @@ namespace {
 
 const std::vector<std::string>& codecs_with_kernels() {
   static const std::vector<std::string> codecs = {
-      "none",          "fp16", "uniform:8", "uniform:4", "sort:6+2", "sort:3+1", "fast:6+2", "kmeans:4",          "topk:0.1",
-      "topk:0.1>ec:2", "ec:4", "ec:2",      "dct:1",     "dct:0.25", "auto:1",   "dct@0.01", "topk:0.1>uniform:8"};
+      "none", "fp16", "uniform:8", "uniform:4", "sort:6+2", "sort:3+1", "fast:6+2",           "kmeans:4", "topk:0.1",  "topk:0.1>ec:2",
+      "ec:4", "ec:2", "dct:1",     "dct:0.25",  "auto:1",   "dct@0.01", "topk:0.1>uniform:8", "power:4",  "lowrank:12"};
   return codecs;
 }
 

@@ -83,6 +83,15 @@ DevicePayload new_payload(const torch::Tensor& x, std::size_t size) {
   return {torch::empty({static_cast<std::int64_t>(size + kRoom)}, x.options().dtype(torch::kUInt8).requires_grad(false)), size};
 }
 
+DevicePayload part_of(const DevicePayload& in, std::size_t begin, std::size_t size) {
+  DevicePayload own = new_payload(in.bytes, size);
+  auto* const bytes = own.bytes.data_ptr<std::uint8_t>();
+  const Stream stream = stream_of(in.bytes);
+  clear(bytes + size, 16, stream);
+  copy(bytes, in.bytes.data_ptr<std::uint8_t>() + begin, size, stream);
+  return own;
+}
+
 std::unique_ptr<Codec> on_any_device(std::unique_ptr<Codec> codec) { return std::make_unique<OnAnyDevice>(std::move(codec)); }
 
 }  // namespace epipe::codec

@@ -52,10 +52,10 @@ class TopKTwin final : public Twin {
 
     auto kept = torch::empty({static_cast<std::int64_t>(count)}, x.options());
     if (count > 0) {
-      const DevicePayload values = part(x, in, values_at, in.size - values_at);
+      const DevicePayload values = part_of(in, values_at, in.size - values_at);
       if (!inner_->decode_into(kept, values, host.empty() ? host : host.subspan(values_at))) return false;
     }
-    const DevicePayload positions = part(x, in, kHeadBytes, position_bytes);
+    const DevicePayload positions = part_of(in, kHeadBytes, position_bytes);
     const auto* const words = reinterpret_cast<const std::uint32_t*>(positions.bytes.data_ptr<std::uint8_t>());
     const DeviceArray<std::uint32_t> wrong(x, 1);
     clear(wrong.data(), 4, stream);
@@ -78,14 +78,6 @@ class TopKTwin final : public Twin {
     DeviceArray<std::uint32_t> positions;
     torch::Tensor values;
   };
-
-  // A part of a payload as a payload of its own: aligned, with zeros behind it.
-  static DevicePayload part(const torch::Tensor& x, const DevicePayload& in, std::size_t begin, std::size_t size) {
-    DevicePayload own = new_payload(x, size);
-    clear(own.bytes.data_ptr<std::uint8_t>() + size, 16, stream_of(x));
-    copy(own.bytes.data_ptr(), in.bytes.data_ptr<std::uint8_t>() + begin, size, stream_of(x));
-    return own;
-  }
 
   Kept keep(const torch::Tensor& x) const {
     const auto n = static_cast<std::size_t>(x.numel());
