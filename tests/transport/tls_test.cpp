@@ -52,14 +52,14 @@ TEST(Tls, AServerOfAnotherCaIsNotTrusted) {
   const Greeter greeter(tls_listen());
   auto dial = tls_dial();
   dial.ca_pem = others.ca;
-  refusal(dial, greeter.address(), std::nullopt);
+  refusal(dial, greeter.address(), Refusal::kUntrusted);
 }
 
 TEST(Tls, AServerOfAnotherNameIsNotTrusted) {
   const Greeter greeter(tls_listen());
   auto dial = tls_dial();
   dial.server_name = "elsewhere.example";
-  refusal(dial, greeter.address(), std::nullopt);
+  refusal(dial, greeter.address(), Refusal::kUntrusted);
   dial.server_name = "localhost";
   EXPECT_EQ(greeted(dial, greeter.address()), "");
 }
@@ -93,7 +93,7 @@ TEST(Tls, PlaintextToATlsListenerFails) {
 
 TEST(Tls, ATlsDialerDoesNotTalkToAPlaintextListener) {
   const Greeter greeter(plain_listen());
-  refusal(tls_dial(), greeter.address(), std::nullopt);
+  refusal(tls_dial(), greeter.address(), Refusal::kUntrusted);
 }
 
 TEST(InitTls, MakesFilesForTheOwnerOnlyAndOverwritesNothing) {

@@ -4,17 +4,24 @@
 
 #include <algorithm>
 #include <charconv>
+#include <limits>
 #include <optional>
+#include <span>
 #include <stdexcept>
 
 #include "epipe/base/file.h"
 #include "epipe/model/safetensors.h"
+#include "epipe/wire/crc32c.h"
 
 namespace epipe::train {
 namespace {
 
 constexpr std::size_t kKept = 2;
 constexpr std::string_view kPrefix = "step-";
+constexpr std::string_view kModel = "model.safetensors";
+constexpr std::string_view kOptimizer = "optimizer.safetensors";
+constexpr std::string_view kEncoders = "encoders.safetensors";
+constexpr std::string_view kChecksums = "checksums.txt";
 
 void require(Result<void> result) {
   if (!result) throw std::runtime_error(result.error().message);
@@ -31,12 +38,40 @@ std::optional<std::uint64_t> step_of(std::string_view name) {
   return status == std::errc() && stop == end && name_of(step) == name ? std::optional(step) : std::nullopt;
 }
 
-model::SafeTensors read(const std::string& folder, std::string_view name) {
-  auto file = model::read_safetensors(fmt::format("{}/{}", folder, name));
-  if (file) return std::move(file).value();
-  throw std::runtime_error(fmt::format("cannot resume: {}; without the folder {} the checkpoint before it is used, if there is one",
-                                       file.error().message, folder));
-}
+std::string checksum_line(ByteView bytes, std::string_view name) { return fmt::format("{:08x}  {}\n", wire::crc32c(bytes), name); }
+
+// The files of one checkpoint.
+class Reader {
+ public:
+  explicit Reader(std::string folder) : folder_(std::move(folder)), checksums_(text_of(bytes_of(kChecksums))) {}
+
+  model::SafeTensors read(std::string_view name) const {
+    const Bytes bytes = bytes_of(name);
+    if (checksums_.find(checksum_line(bytes, name)) == std::string::npos) {
+      damaged(fmt::format("{}/{} is not what was written: {} has another checksum for it", folder_, name, kChecksums));
+    }
+    auto file = model::parse_safetensors(bytes);
+    if (!file) damaged(fmt::format("{}/{}: {}", folder_, name, file.error().message));
+    return std::move(file).value();
+  }
+
+ private:
+  static std::string text_of(const Bytes& bytes) { return {reinterpret_cast<const char*>(bytes.data()), bytes.size()}; }
+
+  Bytes bytes_of(std::string_view name) const {
+    auto bytes = read_file(fmt::format("{}/{}", folder_, name), std::numeric_limits<std::uint64_t>::max());
+    if (!bytes) damaged(bytes.error().message);
+    return std::move(bytes).value();
+  }
+
+  [[noreturn]] void damaged(const std::string& what) const {
+    throw std::runtime_error(
+        fmt::format("cannot resume: {}; without the folder {} the checkpoint before it is used, if there is one", what, folder_));
+  }
+
+  std::string folder_;
+  std::string checksums_;
+};
 
 }  // namespace
 
@@ -46,10 +81,18 @@ void Checkpoints::save(const Checkpoint& checkpoint) const {
   const std::string finished = folder_ + "/" + name_of(checkpoint.step);
   require(remove_tree(unfinished));
   require(make_folders(unfinished));
-  const std::map<std::string, std::string> metadata = {{"step", std::to_string(checkpoint.step)}, {"config", checkpoint.config}};
-  require(model::write_safetensors(unfinished + "/model.safetensors", checkpoint.model, metadata));
-  require(model::write_safetensors(unfinished + "/optimizer.safetensors", checkpoint.optimizer, {}));
-  require(model::write_safetensors(unfinished + "/encoders.safetensors", checkpoint.encoders, {}));
+  const model::Metadata metadata = {{"step", std::to_string(checkpoint.step)}, {"config", checkpoint.config}};
+  std::string checksums;
+  const auto write = [&](std::string_view name, const NamedTensors& tensors, const model::Metadata& about) {
+    const auto bytes = model::serialize_safetensors(tensors, about);
+    if (!bytes) throw std::runtime_error(fmt::format("{}: {}", name, bytes.error().message));
+    require(write_file(fmt::format("{}/{}", unfinished, name), {bytes.value()}));
+    checksums += checksum_line(bytes.value(), name);
+  };
+  write(kModel, checkpoint.model, metadata);
+  write(kOptimizer, checkpoint.optimizer, {});
+  write(kEncoders, checkpoint.encoders, {});
+  require(write_file(fmt::format("{}/{}", unfinished, kChecksums), {std::as_bytes(std::span(checksums))}));
   require(sync_folder(unfinished));
   discard(checkpoint.step);  // of a step that is replayed
   require(rename_path(unfinished, finished));
@@ -79,14 +122,14 @@ std::vector<std::uint64_t> Checkpoints::steps() const {
 }
 
 Checkpoint Checkpoints::load(std::uint64_t step) const {
-  const std::string folder = folder_ + "/" + name_of(step);
-  auto model = read(folder, "model.safetensors");
+  const Reader files(folder_ + "/" + name_of(step));
+  auto model = files.read(kModel);
   Checkpoint checkpoint;
   checkpoint.step = std::stoull(model.metadata.at("step"));
   checkpoint.config = model.metadata.at("config");
   checkpoint.model = std::move(model.tensors);
-  checkpoint.optimizer = read(folder, "optimizer.safetensors").tensors;
-  checkpoint.encoders = read(folder, "encoders.safetensors").tensors;
+  checkpoint.optimizer = files.read(kOptimizer).tensors;
+  checkpoint.encoders = files.read(kEncoders).tensors;
   return checkpoint;
 }
 

@@ -23,7 +23,7 @@ struct Checkpoint {
 // Checkpoints of one run in `folder`, one sub-folder each, written whole or not at all; the newest two are kept, and none of a step beyond
 // the newest: they are of a run that was begun anew.
 //
-//   folder/step-000100/{model,optimizer,encoders}.safetensors
+//   folder/step-000000100/{model,optimizer,encoders}.safetensors    and checksums.txt, CRC-32C of each
 class Checkpoints {
  public:
   explicit Checkpoints(std::string folder) : folder_(std::move(folder)) {}
@@ -31,7 +31,7 @@ class Checkpoints {
   void save(const Checkpoint& checkpoint) const;
   // The steps of the complete ones, ascending.
   std::vector<std::uint64_t> steps() const;
-  // Throws std::runtime_error when it is not there or cannot be read.
+  // Throws std::runtime_error when it is not there, cannot be read or is not what was written.
   Checkpoint load(std::uint64_t step) const;
 
  private:

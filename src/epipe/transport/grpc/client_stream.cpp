@@ -10,11 +10,17 @@
 namespace epipe::transport {
 namespace {
 
+bool says(const std::string& message, std::string_view text) { return message.find(text) != std::string::npos; }
+
+// The handshake came to an end, and that was no. A connection that broke meanwhile reads SSL_ERROR_SYSCALL.
+bool untrusted(const std::string& message) { return says(message, "SSL_ERROR_SSL") || says(message, "is not in peer certificate"); }
+
 // What to look at when no connection comes about; gRPC's own words are those of its libraries.
 std::string hint_for(const std::string& message) {
-  const auto says = [&](std::string_view text) { return message.find(text) != std::string::npos; };
-  if (says("handshake failed")) return "; does it speak TLS, with a certificate for this name that --ca signed?";
-  if (says("failed to connect") && says("Socket closed")) return "; it hung up: does one side use TLS and the other --insecure?";
+  if (untrusted(message)) return "; does it speak TLS, with a certificate for this name that --ca signed?";
+  if (says(message, "failed to connect") && says(message, "Socket closed")) {
+    return "; it hung up: does one side use TLS and the other --insecure?";
+  }
   return "";
 }
 
@@ -46,6 +52,7 @@ void ClientStream::wait_accepted(Patience patience) {
     cancel_because("not accepted in time");
     throw Lost(fmt::format("{}: no answer within {} ms", peer(), patience.count()));
   }
+  if (!accepted_ && untrusted(status_.error_message())) throw Refused(Refusal::kUntrusted, fmt::format("{}: {}", peer(), reason_));
   if (!accepted_) throw_refused(peer(), status_.error_code(), reason_);
   if (version_ == kVersion) return;
   lock.unlock();
