@@ -21,7 +21,7 @@ shards=12
 # name, program, tests
 checks() {
   if [ "$TOOL" = memcheck ]; then echo "control pipeline_device_test Control.*"; fi
-  for test in 0 1 2; do echo "streams.$test pipeline_device_test *SideStreams*/$test"; done
+  for test in 0 1 2 3; do echo "streams.$test pipeline_device_test *SideStreams*/$test"; done
   echo "pipeline pipeline_device_test OnDevice.*"
   echo "dropout layer_dropout_test *Device*"
   for shard in $(seq 0 $((shards - 1))); do echo "codec.$shard codec_device_test *"; done

@@ -305,6 +305,27 @@ TEST(FactorsOnDevice, AreAsGoodAsTheHosts) {
   }
 }
 
+// Rows long and short, whole tiles and not, more ranks than a tile takes at once.
+TEST(FactorsOnDevice, MultiplyToTheHostsBits) {
+  EPIPE_NEEDS_CUDA();
+  torch::manual_seed(9);
+  const std::vector<std::vector<std::int64_t>> shapes = {{3, 128, 200}, {2, 2, 61, 33}, {70000, 4, 9}, {2, 320, 7, 7}, {5, 300, 31},
+                                                         {70, 129},     {64, 256, 32},  {3, 40, 500},  {1, 2000, 40}};
+  for (const auto& shape : shapes) {
+    const auto x = torch::randn(shape) * (torch::rand(shape) < 0.9);
+    for (const std::string spec : {"lowrank:1", "lowrank:12", "lowrank:16", "power:1", "power:3", "power:17", "power:35"}) {
+      SCOPED_TRACE(::testing::Message() << torch::IntArrayRef(shape) << ", " << spec);
+      if (spec.starts_with("lowrank") && x.numel() > 1'000'000) continue;  // slow on the host
+      const auto codec = codec_of(spec);
+      const Bytes payload = payload_of(*codec, x);
+      auto y = torch::full(shape, 12345.0F, torch::kCUDA);
+      ASSERT_TRUE(codec->decode_into(y, payload));
+      const auto expected = decoded(*codec, payload, shape);
+      EXPECT_TRUE(torch::equal(y.cpu().view(torch::kInt32), expected.view(torch::kInt32)));  // the signs of zeros as well
+    }
+  }
+}
+
 // The rates hold for large tensors, too large for the tests above: many chunks, several tiles, all lanes.
 TEST(OnDeviceLarge, PayloadsAreThoseOfTheHost) {
   EPIPE_NEEDS_CUDA();

@@ -131,7 +131,7 @@ TEST_P(SideStreams, ManyStepsRepeatThemselves) {
   expect_equal(trained("cnn", config, 25), trained("cnn", config, 25));
 }
 
-INSTANTIATE_TEST_SUITE_P(Codecs, SideStreams, ::testing::Values("none", "sort:6+2", "dct:1"));
+INSTANTIATE_TEST_SUITE_P(Codecs, SideStreams, ::testing::Values("none", "sort:6+2", "dct:1", "power:2"));
 
 // No test but the control of tools/check_device.sh: compute-sanitizer reports this use of memory that its own stream may have freed by
 // then, or it would not report ours.
@@ -158,7 +158,7 @@ TEST(Control, DISABLED_MemoryThatIsNotKeptForAnotherStreamIsReported) {
 TEST(OnDevice, AStepNeverWaitsForTheWholeDevice) {
   EPIPE_NEEDS_CUDA();
   const torch::Device gpu("cuda:0");
-  for (const std::string codec : {"none", "sort:6+2", "dct:1"}) {
+  for (const std::string codec : {"none", "sort:6+2", "dct:1", "power:2", "lowrank:2"}) {
     const auto model = model::make_model("cnn", kImages, 7);
     Pipeline pipeline(model.layers, on_devices({1, 3}, {0, 1, 0}, {gpu, gpu}, codec), classification_loss);
     pipeline.train_step(random_batch(kImages, 24, 0), {0, 0});

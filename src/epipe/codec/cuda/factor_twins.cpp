@@ -4,8 +4,9 @@
 
 #include "epipe/codec/cuda/memory.h"
 #include "epipe/codec/cuda/twins.h"
+#include "epipe/codec/kernels/cuda/factors.h"
 #include "epipe/codec/kernels/cuda/order.h"
-#include "epipe/codec/kernels/cuda/thin.h"
+#include "epipe/codec/kernels/cuda/thin_product.h"
 #include "epipe/codec/kernels/key.h"
 #include "epipe/codec/parts.h"
 #include "epipe/codec/power_iteration.h"

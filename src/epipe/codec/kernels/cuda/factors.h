@@ -1,21 +1,11 @@
 #pragma once
 
-#include <cstddef>
 #include <cstdint>
 
 #include "epipe/codec/kernels/cuda/stream.h"
 
-// Matrices of which one side is short, on the device. What has to fit, has to fit into a multiprocessor's shared memory.
+// Factors of many matrices at once. What has to fit, has to fit into a multiprocessor's shared memory.
 namespace epipe::kernels::cuda {
-
-struct ThinMatrices {
-  std::uint64_t batch, rows, columns;
-  unsigned rank;
-};
-
-// x [batch, rows, columns] = left [batch, rows, rank] times right^T, right [batch, columns, rank]. Each sum starts with a product and
-// continues with fma in ascending order, as on the host. *wrong becomes 1 where a value is not finite, and is left alone elsewhere.
-void thin_product(const ThinMatrices& shape, const float* left, const float* right, float* x, std::uint32_t* wrong, Stream stream);
 
 // Makes the columns of x [batch, rows, rank] orthonormal, rank <= rows: each loses its parts along those before it. One that has none of
 // its own is replaced by values that look random. Of a matrix with a value that is not finite some stay so.
