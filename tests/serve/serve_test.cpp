@@ -144,6 +144,17 @@ TEST(Serve, AWrongTokenIsRefusedAtOnce) {
   EXPECT_NE(client->log().find("the token is not one that this server takes"), std::string::npos) << client->log();
 }
 
+TEST(Serve, AServerThatTlsDoesNotTrustEndsARunAtItsBeginning) {
+  Split split(1);
+  split.start_server(0);
+  ASSERT_EQ(run_program("serve --init-tls " + split.file("other")).code, 0);
+  const Arguments other{"--max-steps", "2", "--ca", split.file("other/ca.pem"), "--reconnect", "300"};
+  const auto client = split.start_client(split.file("a"), kRun + other);
+  EXPECT_EQ(client->wait(30), 1);
+  EXPECT_NE(client->log().find("does it speak TLS, with a certificate for this name that --ca signed?"), std::string::npos)
+      << client->log();
+}
+
 TEST(Serve, AScheduleThatNeedsMoreThanTheServerAllowsIsRefusedWithTheNumber) {
   Split split(1);
   split.start_server(0, {"--in-flight", "3"});

@@ -43,7 +43,14 @@ std::string checksum_line(ByteView bytes, std::string_view name) { return fmt::f
 // The files of one checkpoint.
 class Reader {
  public:
-  explicit Reader(std::string folder) : folder_(std::move(folder)), checksums_(text_of(bytes_of(kChecksums))) {}
+  explicit Reader(std::string folder) : folder_(std::move(folder)) {
+    const auto files = list_folder(folder_);
+    if (std::find(files.begin(), files.end(), kChecksums) == files.end()) {
+      throw std::runtime_error(fmt::format(
+          "cannot resume: {} has no {}; it is damaged, or of an earlier version of epipe, which can resume it", folder_, kChecksums));
+    }
+    checksums_ = text_of(bytes_of(kChecksums));
+  }
 
   model::SafeTensors read(std::string_view name) const {
     const Bytes bytes = bytes_of(name);

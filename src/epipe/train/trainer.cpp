@@ -27,11 +27,9 @@ void require(const Result<void>& result) {
   if (!result) throw std::runtime_error(result.error().message);
 }
 
-// Another try gets the same answer. A server that was trusted before is trusted again: what came between was the link.
-bool is_final(const transport::Refused& refused, bool connected_before) {
-  using transport::Refusal;
-  if (refused.why() == Refusal::kUntrusted) return !connected_before;
-  return refused.why() == Refusal::kUnauthenticated || refused.why() == Refusal::kVersion;
+// Another try gets the same answer.
+bool is_final(const transport::Refused& refused) {
+  return refused.why() == transport::Refusal::kUnauthenticated || refused.why() == transport::Refusal::kVersion;
 }
 
 nlohmann::json json_of(const std::vector<std::pair<std::string, double>>& named) {
@@ -107,7 +105,7 @@ class Loop {
         run_steps();
         return finish();
       } catch (const transport::Refused& refused) {
-        if (is_final(refused, connected_)) throw;
+        if (is_final(refused)) throw;
         recover(refused.what());
       } catch (const transport::Lost& lost) {
         recover(lost.what());
@@ -169,7 +167,8 @@ class Loop {
         observer_.on_note(again ? fmt::format("connected again, going on after step {}", done_) : "connected");
         return;
       } catch (const transport::Refused& refused) {
-        if (is_final(refused, connected_)) throw;
+        // Twice no before there was a yes. Later it is the link that damages what it carries.
+        if (is_final(refused) || (refused.why() == transport::Refusal::kUntrusted && !connected_)) throw;
         last = refused.what();
       } catch (const transport::Lost& lost) {
         last = lost.what();

@@ -139,7 +139,7 @@ class LowRankTwin final : public FactorTwin {
     const auto rows = static_cast<std::uint64_t>(a.size(1));
     const auto columns = static_cast<std::uint64_t>(a.size(2));
     const auto rank = static_cast<std::int64_t>(product.rank);
-    if (!cuda::principal_vectors_fit(rows, columns)) return std::nullopt;
+    if (!cuda::principal_vectors_fit(product.batch, rows, columns)) return std::nullopt;
     auto values = torch::empty({batch, rank}, x.options());
     auto right = torch::empty({batch, a.size(2), rank}, x.options());
     cuda::principal_vectors(a.data_ptr<float>(), product.batch, rows, columns, static_cast<unsigned>(rank), values.data_ptr<float>(),
@@ -171,7 +171,7 @@ class PowerTwin final : public FactorTwin {
 
  private:
   std::optional<Factors> split(const torch::Tensor& x, const ThinShape& product) override {
-    if (!cuda::orthonormal_columns_fit(static_cast<unsigned>(product.rank))) return std::nullopt;
+    if (!cuda::orthonormal_columns_fit(product.batch, static_cast<unsigned>(product.rank))) return std::nullopt;
     const auto start = start_of_iteration(warm_, x.size(0), x.size(2), static_cast<std::int64_t>(product.rank)).to(x.device());
     if (start.is_same(warm_))
       warm_.record_stream(c10::cuda::getCurrentCUDAStream(x.device().index()));  // the last call may have had another

@@ -8,7 +8,8 @@
 #include "epipe/codec/codec.h"
 
 // The side of a codec that works where the tensor lies: on a CUDA device. Its payloads are those of the codec, bit for bit,
-// but for lowrank and power, whose factors are rounded otherwise; decoding is the same to the bit for all.
+// but for codecs of a fixed error, whose step may differ in its last bits, and for lowrank and power, whose factors are rounded otherwise.
+// Decoding is the same to the bit for all.
 namespace epipe::codec {
 
 // `bytes` is a uint8 tensor on the device, aligned to 16 bytes and at least 16 bytes longer than the payload.

@@ -12,12 +12,17 @@ namespace {
 
 bool says(const std::string& message, std::string_view text) { return message.find(text) != std::string::npos; }
 
-// The handshake came to an end, and that was no. A connection that broke meanwhile reads SSL_ERROR_SYSCALL.
-bool untrusted(const std::string& message) { return says(message, "SSL_ERROR_SSL") || says(message, "is not in peer certificate"); }
+// The handshake came to an end, and that was no (or damaged on the way). A connection that broke meanwhile reads SSL_ERROR_SYSCALL.
+bool untrusted(const ::grpc::Status& status) {
+  const std::string& message = status.error_message();
+  return status.error_code() == ::grpc::StatusCode::UNAVAILABLE &&
+         (says(message, "SSL_ERROR_SSL") || says(message, "is not in peer certificate"));
+}
 
 // What to look at when no connection comes about; gRPC's own words are those of its libraries.
-std::string hint_for(const std::string& message) {
-  if (untrusted(message)) return "; does it speak TLS, with a certificate for this name that --ca signed?";
+std::string hint_for(const ::grpc::Status& status) {
+  const std::string& message = status.error_message();
+  if (untrusted(status)) return "; does it speak TLS, with a certificate for this name that --ca signed?";
   if (says(message, "failed to connect") && says(message, "Socket closed")) {
     return "; it hung up: does one side use TLS and the other --insecure?";
   }
@@ -28,7 +33,7 @@ std::string hint_for(const std::string& message) {
 std::string reason_of(const ::grpc::Status& status) {
   if (status.ok()) return "the peer closed the link";
   const std::string& message = status.error_message();
-  return message.empty() ? fmt::format("gRPC status {}", static_cast<int>(status.error_code())) : message + hint_for(message);
+  return message.empty() ? fmt::format("gRPC status {}", static_cast<int>(status.error_code())) : message + hint_for(status);
 }
 
 }  // namespace
@@ -52,7 +57,7 @@ void ClientStream::wait_accepted(Patience patience) {
     cancel_because("not accepted in time");
     throw Lost(fmt::format("{}: no answer within {} ms", peer(), patience.count()));
   }
-  if (!accepted_ && untrusted(status_.error_message())) throw Refused(Refusal::kUntrusted, fmt::format("{}: {}", peer(), reason_));
+  if (!accepted_ && untrusted(status_)) throw Refused(Refusal::kUntrusted, fmt::format("{}: {}", peer(), reason_));
   if (!accepted_) throw_refused(peer(), status_.error_code(), reason_);
   if (version_ == kVersion) return;
   lock.unlock();

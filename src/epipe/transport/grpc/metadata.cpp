@@ -74,7 +74,7 @@ bool any_token(const std::vector<std::string>& tokens, const std::string& author
 
 ::grpc::Status refusal_status(Refusal why, const std::string& text) {
   const auto* const row = std::find_if(kCodes.begin(), kCodes.end(), [why](const auto& code) { return code.first == why; });
-  return {row->second, text};
+  return {row == kCodes.end() ? ::grpc::StatusCode::ABORTED : row->second, text};
 }
 
 void throw_refused(const std::string& peer, ::grpc::StatusCode code, const std::string& text) {

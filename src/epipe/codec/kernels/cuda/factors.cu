@@ -143,6 +143,7 @@ __device__ bool rotate(float* a, float* b, float& a_energy, float& b_energy, uns
     a[i] = fmaf(cosine, u, -sine * v);
     b[i] = fmaf(sine, u, cosine * v);
   }
+  __syncwarp();  // all have read them
   if (lane == 0) {
     a_energy = fmaxf(aa - tangent * ab, 0.0F);
     b_energy = bb + tangent * ab;
@@ -214,7 +215,8 @@ __global__ void __launch_bounds__(kMostJacobiThreads)
   }
 }
 
-constexpr std::size_t kStaticRoom = 4096;  // of shared memory, at most
+constexpr std::uint64_t kMostBlocks = 0x7fffffff;  // of a grid
+constexpr std::size_t kStaticRoom = 4096;          // of shared memory, at most
 
 std::size_t most_shared_memory() {
   int device = 0;
@@ -236,7 +238,9 @@ std::size_t principal_room(std::uint64_t rows, std::uint64_t columns) { return (
 
 }  // namespace
 
-bool orthonormal_columns_fit(unsigned rank) { return gram_room(rank) + kStaticRoom <= most_shared_memory(); }
+bool orthonormal_columns_fit(std::uint64_t batch, unsigned rank) {
+  return batch <= kMostBlocks && gram_room(rank) + kStaticRoom <= most_shared_memory();
+}
 
 void orthonormal_columns(float* x, std::uint64_t batch, std::uint64_t rows, unsigned rank, Stream stream) {
   allow_shared_memory(orthonormal_kernel);
@@ -244,9 +248,9 @@ void orthonormal_columns(float* x, std::uint64_t batch, std::uint64_t rows, unsi
   check_launch("orthonormal_columns");
 }
 
-bool principal_vectors_fit(std::uint64_t rows, std::uint64_t columns) {
+bool principal_vectors_fit(std::uint64_t batch, std::uint64_t rows, std::uint64_t columns) {
   const std::size_t most = most_shared_memory();
-  return columns < most && principal_room(rows, columns) + kStaticRoom <= most;
+  return batch <= kMostBlocks && columns < most && principal_room(rows, columns) + kStaticRoom <= most;
 }
 
 void principal_vectors(const float* x, std::uint64_t batch, std::uint64_t rows, std::uint64_t columns, unsigned kept, float* values,
