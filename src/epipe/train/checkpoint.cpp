@@ -23,7 +23,7 @@ constexpr std::string_view kOptimizer = "optimizer.safetensors";
 constexpr std::string_view kEncoders = "encoders.safetensors";
 constexpr std::string_view kChecksums = "checksums.txt";
 
-void require(Result<void> result) {
+void require(const Result<void>& result) {
   if (!result) throw std::runtime_error(result.error().message);
 }
 

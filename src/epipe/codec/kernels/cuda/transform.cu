@@ -218,7 +218,8 @@ void load_planes(const float* x, const Layout& layout, const Parts& parts, const
 void store_planes(const float* y, const Layout& layout, const float* host_rows, const float* host_columns, float* x, Stream stream) {
   const Matrices matrices = matrices_of(layout, host_rows, host_columns);
   with_edge(layout, [&](auto edge) {
-    store_kernel<edge.value><<<grid_of(columns_for(layout.chunk_units), layout.chunks), kUnits * kWarps, 0, stream>>>(y, layout, matrices, x);
+    store_kernel<edge.value>
+        <<<grid_of(columns_for(layout.chunk_units), layout.chunks), kUnits * kWarps, 0, stream>>>(y, layout, matrices, x);
   });
   check_launch("store_planes");
 }
