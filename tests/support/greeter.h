@@ -2,8 +2,8 @@
 
 #include <gtest/gtest.h>
 
-#include <cstring>
 #include <optional>
+#include <span>
 #include <string>
 
 #include "epipe/base/clock.h"
@@ -21,9 +21,8 @@ class Greeter {
       : listener_(config, [](transport::Incoming incoming) {
           const std::string name = incoming.certificate_name();
           const auto link = incoming.accept();
-          Bytes greeting(name.size());
-          std::memcpy(greeting.data(), name.data(), name.size());
-          link->send(greeting);
+          const auto bytes = std::as_bytes(std::span(name));
+          link->send(Bytes(bytes.begin(), bytes.end()));
         }) {}
   std::string address() const { return here(listener_); }
   int port() const { return listener_.port(); }
