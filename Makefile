@@ -45,7 +45,7 @@ check: all       ## format, layers, warnings as errors, clang-tidy, sanitizers, 
 asan tsan: setup ## the tests under AddressSanitizer and UBSan, or ThreadSanitizer
 	@cmake --preset $@ > /dev/null
 	@cmake --build --preset $@ -j $(JOBS)
-	@ASAN_OPTIONS=exitcode=99 UBSAN_OPTIONS=exitcode=99:print_stacktrace=1 OMP_NUM_THREADS=1 \
+	@ASAN_OPTIONS=exitcode=99 LSAN_OPTIONS=suppressions=$(CURDIR)/tools/lsan.supp UBSAN_OPTIONS=exitcode=99:print_stacktrace=1 OMP_NUM_THREADS=1 \
 	  TSAN_OPTIONS=ignore_noninstrumented_modules=1:suppressions=$(CURDIR)/tools/tsan.supp \
 	  ctest --test-dir build/$@ --output-on-failure -j $(JOBS) -LE timing
 
