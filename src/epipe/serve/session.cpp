@@ -88,7 +88,10 @@ class Session {
     if (channel != about.end() && channel->second == "commands") {
       // The newest client counts: an older one is the same client before its link was lost.
       const std::lock_guard lock(mutex_);
-      if (serving_ != nullptr) serving_->close();
+      if (serving_ != nullptr) {
+        serving_->close();
+        ways_.give_up();
+      }
       while (clients_.pop_within(std::chrono::milliseconds(0))) continue;
       clients_.push(incoming.accept());
     } else if (channel != about.end() && channel->second == "way" && parse(about, "attempt", key.attempt) && parse(about, "cut", key.cut) &&
@@ -112,6 +115,7 @@ class Session {
     {
       const std::lock_guard lock(mutex_);
       serving_ = &client;
+      ways_.begin();
     }
     try {
       follow(client, follower_, patience_of(config_.limits.idle_seconds));

@@ -21,13 +21,22 @@ void WayDesk::put(const Key& key, std::unique_ptr<transport::Link> link) {
 
 std::unique_ptr<transport::Link> WayDesk::take(const Key& key, transport::Patience patience) {
   std::unique_lock lock(mutex_);
-  if (!changed_.wait_for(lock, patience, [&] { return waiting_.contains(key); })) {
+  if (!changed_.wait_for(lock, patience, [&] { return waiting_.contains(key) || over_; })) {
     throw transport::TimedOut(fmt::format("worker {} did not open its way at cut {} within {} s", key.from, key.cut,
                                           std::chrono::duration<double>(patience).count()));
   }
+  if (over_) throw transport::Lost("the client connected again");
   auto link = std::move(waiting_[key]);
   waiting_.erase(key);
   return link;
+}
+
+void WayDesk::set_over(bool over) {
+  {
+    const std::lock_guard lock(mutex_);
+    over_ = over;
+  }
+  changed_.notify_all();
 }
 
 }  // namespace epipe::serve

@@ -22,13 +22,20 @@ class WayDesk {
 
   // Closes what is left of earlier attempts.
   void put(const Key& key, std::unique_ptr<transport::Link> link);
-  // Throws TimedOut.
+  // Throws TimedOut, or Lost between give_up() and begin().
   std::unique_ptr<transport::Link> take(const Key& key, transport::Patience patience);
+  // Nobody will open the ways that take() waits for or is about to: the client began another attempt.
+  void give_up() { set_over(true); }
+  // That one is served.
+  void begin() { set_over(false); }
 
  private:
+  void set_over(bool over);
+
   std::mutex mutex_;
   std::condition_variable changed_;
   std::map<Key, std::unique_ptr<transport::Link>> waiting_;
+  bool over_ = false;
 };
 
 }  // namespace epipe::serve
