@@ -17,7 +17,7 @@ class WayDesk {
     std::uint64_t attempt = 0;
     int cut = 0;
     int from = 0;
-    auto operator<=>(const Key&) const = default;
+    auto operator<=>(const Key&) const = default;  // NOLINT(modernize-use-nullptr): there is none
   };
 
   // Closes what is left of earlier attempts.

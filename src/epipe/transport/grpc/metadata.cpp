@@ -30,7 +30,7 @@ bool is_name(const std::string& text) {
   return !text.empty() && std::all_of(text.begin(), text.end(), fits);
 }
 
-std::string text_of(::grpc::string_ref ref) { return {ref.data(), ref.size()}; }
+std::string text_of(const ::grpc::string_ref& ref) { return {ref.data(), ref.size()}; }
 
 }  // namespace
 
