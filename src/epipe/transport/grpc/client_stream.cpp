@@ -22,7 +22,8 @@ bool untrusted(const ::grpc::Status& status) {
 // What to look at when no connection comes about; gRPC's own words are those of its libraries.
 std::string hint_for(const ::grpc::Status& status) {
   const std::string& message = status.error_message();
-  if (untrusted(status)) return "; does it speak TLS, with a certificate for this name that --ca signed?";
+  if (untrusted(status) || says(message, "handshake failed"))
+    return "; does it speak TLS, with a certificate for this name that --ca signed?";
   if (says(message, "failed to connect") && says(message, "Socket closed")) {
     return "; it hung up: does one side use TLS and the other --insecure?";
   }
