@@ -300,7 +300,7 @@ TEST(FactorsOnDevice, AreAsGoodAsTheHosts) {
                          {"two rows", torch::randn({2, 40, 2, 300})},
                          {"many", torch::randn({3000, 4, 9})},
                          {"of rank 3", torch::matmul(torch::randn({5, 70, 3}), torch::randn({5, 3, 90}))},
-                         {"one column", torch::randn({30, 1, 40}) * torch::ones({1, 20, 1})}});
+                         {"of rank 1", torch::randn({30, 1, 40}) * torch::ones({1, 20, 1})}});
   for (const auto& [name, x] : all) {
     if (energy(x) == 0 || x.dim() < 2 || x.numel() > 100'000) continue;  // slow under compute-sanitizer
     for (const std::string spec : {"lowrank:1", "lowrank:2", "lowrank:12", "power:2", "power:4", "power:4>uniform:8"}) {

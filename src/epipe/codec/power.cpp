@@ -8,6 +8,7 @@
 #include <limits>
 
 #include "epipe/codec/cuda/twins.h"
+#include "epipe/codec/kernels/scatter.h"
 #include "epipe/codec/parts.h"
 #include "epipe/codec/power_iteration.h"
 #include "epipe/codec/span.h"
@@ -129,14 +130,8 @@ class Power final : public Codec {
 
 torch::Tensor first_p(std::int64_t n, std::int64_t l, std::int64_t r) {
   auto p = torch::empty({n, l, r});
-  std::uint64_t state = 0;
-  for (float& v : mutable_values_of(p)) {
-    state += 0x9e3779b97f4a7c15ULL;  // splitmix64
-    std::uint64_t z = state;
-    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9ULL;
-    z = (z ^ (z >> 27)) * 0x94d049bb133111ebULL;
-    v = static_cast<float>(static_cast<std::int64_t>(z ^ (z >> 31))) * 0x1p-63F;
-  }
+  std::uint64_t index = 0;
+  for (float& v : mutable_values_of(p)) v = kernels::scattered(index++);
   return p;
 }
 

@@ -173,8 +173,8 @@ class PowerTwin final : public FactorTwin {
   std::optional<Factors> split(const torch::Tensor& x, const ThinShape& product) override {
     if (!cuda::orthonormal_columns_fit(product.batch, static_cast<unsigned>(product.rank))) return std::nullopt;
     const auto start = start_of_iteration(warm_, x.size(0), x.size(2), static_cast<std::int64_t>(product.rank)).to(x.device());
-    if (start.is_same(warm_))
-      warm_.record_stream(c10::cuda::getCurrentCUDAStream(x.device().index()));  // the last call may have had another
+    // The last call may have had another stream.
+    if (start.is_same(warm_)) warm_.record_stream(c10::cuda::getCurrentCUDAStream(x.device().index()));
     auto [p, q] = power_iteration(x, start, orthonormal, [&](const torch::Tensor& q) { return torch::matmul(x.transpose(1, 2), q); });
     return Factors{p.contiguous(), q};
   }

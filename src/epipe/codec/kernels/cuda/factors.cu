@@ -1,20 +1,13 @@
 #include "epipe/codec/kernels/cuda/factors.h"
 
 #include "epipe/codec/kernels/cuda/launch.cuh"
+#include "epipe/codec/kernels/scatter.h"
 
 namespace epipe::kernels::cuda {
 namespace {
 
 constexpr unsigned kOrthoThreads = 512;
 constexpr unsigned kEdge = 4;  // of a block of the Gram matrix
-
-// In [-1, 1).
-__device__ float scattered(std::uint64_t index) {
-  std::uint64_t z = (index + 1) * 0x9e3779b97f4a7c15ULL;  // splitmix64
-  z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9ULL;
-  z = (z ^ (z >> 27)) * 0x94d049bb133111ebULL;
-  return static_cast<float>(static_cast<std::int64_t>(z ^ (z >> 31))) * 0x1p-63F;
-}
 
 // gram [rank, rank] = x^T x, on and above the diagonal. A thread adds up every kOrthoThreads-th row.
 __device__ void gram_matrix(const float* x, std::uint64_t rows, unsigned rank, double* gram) {
