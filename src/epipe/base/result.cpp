@@ -1,5 +1,7 @@
 #include "epipe/base/result.h"
 
+#include <stdexcept>
+
 namespace epipe {
 
 std::string_view name(ErrorCode code) {
@@ -23,5 +25,11 @@ std::string_view name(ErrorCode code) {
 }
 
 std::string Error::text() const { return std::string(name(code)) + ": " + message; }
+
+Error bad_file(std::string message) { return {ErrorCode::kBadFile, std::move(message)}; }
+
+void require(const Result<void>& result) {
+  if (!result) throw std::runtime_error(result.error().message);
+}
 
 }  // namespace epipe

@@ -37,6 +37,9 @@ struct Error {
   std::string text() const;
 };
 
+// A file of the wrong kind, or a damaged one.
+Error bad_file(std::string message);
+
 // A value or the reason why there is none. Used wherever the input is not ours: bytes, files, specs.
 template <typename T>
 class [[nodiscard]] Result {
@@ -71,6 +74,9 @@ class [[nodiscard]] Result<void> {
   bool failed_ = false;
   Error error_{};
 };
+
+// For callers that report by exceptions: throws a std::runtime_error with the error's message, if there is one.
+void require(const Result<void>& result);
 
 }  // namespace epipe
 

@@ -13,7 +13,7 @@
 namespace epipe::cli {
 namespace {
 
-struct Flags {
+struct CodecFlags {
   std::string codec;
   std::string input;
   std::string output;
@@ -24,7 +24,7 @@ struct Flags {
   std::uint64_t max_bytes = wire::Limits{}.max_payload_bytes;
 };
 
-void run_encode(const Flags& flags) {
+void run_encode(const CodecFlags& flags) {
   ThreadPool pool(flags.threads);
   const codec::CodecOptions options{&pool};
   const auto codec = codec_from_flag(flags.codec, options);
@@ -34,7 +34,7 @@ void run_encode(const Flags& flags) {
   value_or_fail(write_file(flags.output, {frame}));
 }
 
-void run_decode(const Flags& flags) {
+void run_decode(const CodecFlags& flags) {
   ThreadPool pool(flags.threads);
   const wire::Limits limits{flags.max_bytes, flags.max_bytes / sizeof(float)};
   const auto frame = value_or_fail(read_file(flags.input, flags.max_bytes + wire::kMaxHeaderBytes));
@@ -43,7 +43,7 @@ void run_decode(const Flags& flags) {
   value_or_fail(data::write_npy(flags.output, x.value().to(torch::kFloat32)));
 }
 
-void run_measure(const Flags& flags) {
+void run_measure(const CodecFlags& flags) {
   ThreadPool pool(flags.threads);
   const codec::CodecOptions options{&pool};
   const std::string spec = codec_from_flag(flags.codec, options)->spec();
@@ -67,10 +67,10 @@ void run_measure(const Flags& flags) {
 
 void add_codec_command(CLI::App& app) {
   // Owned by the callbacks below as well, which run after this function returns.
-  auto flags = std::make_shared<Flags>();
+  auto flags = std::make_shared<CodecFlags>();
   auto* codec = app.add_subcommand("codec", "Encode, decode and measure tensors in .npy files");
   codec->require_subcommand(1);
-  const auto add = [&](const char* name, const char* text, void (*run)(const Flags&)) {
+  const auto add = [&](const char* name, const char* text, void (*run)(const CodecFlags&)) {
     auto* command = codec->add_subcommand(name, text);
     command->add_option("--threads", flags->threads, "Threads that share the work")->check(CLI::Range(1, 1024))->capture_default_str();
     command->callback([flags, run] { run(*flags); });

@@ -12,7 +12,6 @@
 namespace epipe::cli {
 namespace {
 
-using nlohmann::json;
 using schedule::PerCut;
 
 constexpr std::uint64_t kMaxFileBytes = 1 << 20;
@@ -20,10 +19,10 @@ constexpr std::array kFields = {"forward",         "backward",       "bytes_forw
                                 "encode_backward", "decode_forward", "decode_backward", "carry_forward",   "carry_backward",
                                 "latency",         "machine_of",     "cores",           "bytes_per_second"};
 
-json parse(const std::string& path) {
+nlohmann::json parse(const std::string& path) {
   const auto file = read_file(path, kMaxFileBytes);
   if (!file) throw UsageError(file.error().message);
-  json object = json::parse(file.value(), nullptr, /*allow_exceptions=*/false);
+  nlohmann::json object = nlohmann::json::parse(file.value(), nullptr, /*allow_exceptions=*/false);
   if (!object.is_object()) throw UsageError(path + ": expected a JSON object");
   for (const auto& [name, value] : object.items()) {
     if (std::find(kFields.begin(), kFields.end(), name) == kFields.end()) throw UsageError(fmt::format("{}: unknown field {}", path, name));
@@ -31,12 +30,12 @@ json parse(const std::string& path) {
   return object;
 }
 
-void read_cuts(const json& object, const std::string& what, PerCut& values) {
+void read_cuts(const nlohmann::json& object, const std::string& what, PerCut& values) {
   if (object.contains(what + "_forward")) object.at(what + "_forward").get_to(values.forward);
   if (object.contains(what + "_backward")) object.at(what + "_backward").get_to(values.backward);
 }
 
-std::vector<double> transfers(const json& object, const char* bytes) {
+std::vector<double> transfers(const nlohmann::json& object, const char* bytes) {
   auto seconds = object.at(bytes).get<std::vector<double>>();
   const double speed = object.at("bytes_per_second").get<double>();
   if (!(speed > 0)) throw UsageError(fmt::format("bytes_per_second must be more than 0, got {}", speed));
@@ -44,7 +43,7 @@ std::vector<double> transfers(const json& object, const char* bytes) {
   return seconds;
 }
 
-PricedStep read_step(const json& object, const schedule::Placement& placement) {
+PricedStep read_step(const nlohmann::json& object, const schedule::Placement& placement) {
   PricedStep step{{}, schedule::no_resources(placement)};
   object.at("forward").get_to(step.costs.forward);
   object.at("backward").get_to(step.costs.backward);
@@ -62,14 +61,14 @@ PricedStep read_step(const json& object, const schedule::Placement& placement) {
 }  // namespace
 
 PricedStep read_costs_file(const std::string& path, const schedule::Placement& placement) {
-  const json object = parse(path);
+  const nlohmann::json object = parse(path);
   try {
     PricedStep step = read_step(object, placement);
     auto fits = check(step.costs, placement.stages());
     if (fits) fits = check(step.resources, placement);
     if (!fits) throw UsageError(fmt::format("{}: {}", path, fits.error().message));
     return step;
-  } catch (const json::exception& error) {
+  } catch (const nlohmann::json::exception& error) {
     throw UsageError(fmt::format("{}: {}", path, error.what()));
   }
 }

@@ -14,14 +14,13 @@ namespace epipe::cli {
 namespace {
 
 using data::TokenIds;
-using nlohmann::json;
 
 struct TokensFlags {
   std::string bpe;
   std::string file;
 };
 
-TokenIds encode(const data::Bpe& bpe, const json& text) {
+TokenIds encode(const data::Bpe& bpe, const nlohmann::json& text) {
   TokenIds ids;
   bpe.encode(text.get_ref<const std::string&>(), ids);
   return ids;
@@ -29,11 +28,11 @@ TokenIds encode(const data::Bpe& bpe, const json& text) {
 
 // The ids of one line of the file.
 TokenIds tokens_of(const data::Bpe& bpe, const std::string& line) {
-  const json parsed = json::parse(line, nullptr, /*allow_exceptions=*/false);
+  const nlohmann::json parsed = nlohmann::json::parse(line, nullptr, /*allow_exceptions=*/false);
   if (parsed.is_object() && parsed.contains("text") && parsed["text"].is_string()) {
     return data::with_special_tokens(bpe, encode(bpe, parsed["text"]));
   }
-  const json pair = parsed.is_object() ? parsed.value("pair", json()) : json();
+  const nlohmann::json pair = parsed.is_object() ? parsed.value("pair", nlohmann::json()) : nlohmann::json();
   if (pair.is_array() && pair.size() == 2 && pair[0].is_string() && pair[1].is_string()) {
     return data::with_special_tokens(bpe, encode(bpe, pair[0]), encode(bpe, pair[1]));
   }

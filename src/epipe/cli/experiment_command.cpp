@@ -13,7 +13,7 @@
 namespace epipe::cli {
 namespace {
 
-struct Flags {
+struct ExperimentFlags {
   std::vector<std::string> words;  // ids and patterns, then flags of train
   std::string more;                // a last word of these
   RunnerConfig runner;
@@ -26,7 +26,7 @@ experiment::Machine this_machine(const CLI::App& program) {
 }
 
 // What stands before the first flag names experiments, the rest overrides their flags.
-std::vector<experiment::Entry> take_entries(Flags& flags) {
+std::vector<experiment::Entry> take_entries(ExperimentFlags& flags) {
   if (!flags.more.empty()) flags.words.push_back(flags.more);
   const auto first_flag = std::find_if(flags.words.begin(), flags.words.end(), [](const auto& word) { return word.starts_with("-"); });
   auto extra = experiment::parse_flags({first_flag, flags.words.end()});
@@ -41,7 +41,7 @@ std::vector<experiment::Entry> take_entries(Flags& flags) {
   return std::move(chosen).value();
 }
 
-void run_list(Flags flags) {
+void run_list(ExperimentFlags flags) {
   const auto entries = take_entries(flags);
   const auto rows = experiment::make_rows(entries, {}, flags.runner.settings, flags.runner.machine);
   for (const auto& row : rows) {
@@ -54,7 +54,7 @@ void run_list(Flags flags) {
   if (flags.json) fmt::print("{}", experiment::to_json_lines(rows));
 }
 
-void run_run(Flags flags) {
+void run_run(ExperimentFlags flags) {
   if (flags.words.empty() || flags.words[0].starts_with("-")) {
     throw UsageError("expected the ids of experiments, e.g. acc-cifar10-sort8 or 'acc-rte-*'; `epipe experiment list` shows all");
   }
@@ -64,7 +64,7 @@ void run_run(Flags flags) {
   if (failures > 0) throw Failure(fmt::format("{} of the runs failed; their logs say why", failures));
 }
 
-void run_table(Flags flags) {
+void run_table(ExperimentFlags flags) {
   const auto entries = take_entries(flags);
   if (list_folder(flags.runner.out).empty()) throw Failure(fmt::format("there are no results in {}", flags.runner.out));
   const auto results = value_or_fail(experiment::read_results(flags.runner.out + "/results.jsonl"));
@@ -81,7 +81,7 @@ void add_settings_flags(CLI::App& command, experiment::Settings& settings) {
 }
 
 void add_run(CLI::App& command, const CLI::App& program) {
-  auto flags = std::make_shared<Flags>();  // owned by the callback as well
+  auto flags = std::make_shared<ExperimentFlags>();  // owned by the callback as well
   auto* run = command.add_subcommand("run", "Run experiments one after the other; finished ones are skipped");
   run->add_option("ID", flags->words, "Ids or patterns such as 'acc-rte-*'");
   // CLI11 lets words follow -- only where a positional is still open.
@@ -104,8 +104,8 @@ void add_run(CLI::App& command, const CLI::App& program) {
   });
 }
 
-void add_view(CLI::App& command, const CLI::App& program, const char* name, const char* help, void (*show)(Flags)) {
-  auto flags = std::make_shared<Flags>();  // owned by the callback as well
+void add_view(CLI::App& command, const CLI::App& program, const char* name, const char* help, void (*show)(ExperimentFlags)) {
+  auto flags = std::make_shared<ExperimentFlags>();  // owned by the callback as well
   auto* view = command.add_subcommand(name, help);
   view->add_option("ID", flags->words, "Ids or patterns; left out: all");
   view->add_flag("--json", flags->json, "One JSON object per line");

@@ -12,7 +12,7 @@
 namespace epipe::cli {
 namespace {
 
-struct Flags {
+struct ForwardFlags {
   std::string model;
   std::string weights;
   std::string input;
@@ -36,7 +36,7 @@ torch::Tensor read_integers(const std::string& path) {
   return x.to(torch::kInt64);
 }
 
-Inputs read_text(const Flags& flags) {
+Inputs read_token_ids(const ForwardFlags& flags) {
   Inputs in;
   in.x = read_integers(flags.input_ids);
   if (in.x.dim() != 2 || in.x.numel() == 0) throw Failure(fmt::format("{}: expected token ids [B, T]", flags.input_ids));
@@ -50,7 +50,7 @@ Inputs read_text(const Flags& flags) {
   return in;
 }
 
-Inputs read_images(const Flags& flags) {
+Inputs read_images(const ForwardFlags& flags) {
   Inputs in;
   in.x = value_or_fail(data::read_npy(flags.input));
   if (in.x.dim() < 2 || in.x.numel() == 0) throw Failure(fmt::format("{}: expected samples, then their shape", flags.input));
@@ -74,7 +74,7 @@ data::DataSpec fitted(data::DataSpec spec, const std::string& name, const model:
   return spec;
 }
 
-model::Model load(const Flags& flags, const data::DataSpec& spec) {
+model::Model load(const ForwardFlags& flags, const data::DataSpec& spec) {
   auto weights = value_or_fail(model::read_weights(flags.weights));
   auto model = model::build_model(flags.model, fitted(spec, flags.model, weights));
   for (const auto& note : value_or_fail(model::load_weights(model, std::move(weights), model::NewParts::kNone))) {
@@ -83,7 +83,7 @@ model::Model load(const Flags& flags, const data::DataSpec& spec) {
   return model;
 }
 
-torch::Tensor run(const model::Model& model, const Inputs& in, std::int64_t batch) {
+torch::Tensor forward_in_batches(const model::Model& model, const Inputs& in, std::int64_t batch) {
   const torch::NoGradGuard no_grad;
   std::vector<torch::Tensor> outputs;
   for (std::int64_t begin = 0; begin < in.x.size(0); begin += batch) {
@@ -99,16 +99,16 @@ torch::Tensor run(const model::Model& model, const Inputs& in, std::int64_t batc
   return torch::cat(outputs);
 }
 
-void run_forward(const Flags& flags) {
+void run_forward(const ForwardFlags& flags) {
   if (flags.input.empty() == flags.input_ids.empty()) throw UsageError("give --input for images, or --input-ids for text");
   const bool brings_weights = flags.model.starts_with("torchscript:") && flags.weights.empty();
   if (flags.weights.empty() && !brings_weights) throw UsageError("--weights is required");
   if (flags.threads > 0) at::set_num_threads(flags.threads);
   try {
     if (!flags.input.empty() && model::takes_text(flags.model)) throw UsageError(flags.model + " reads text: give --input-ids");
-    const Inputs in = flags.input.empty() ? read_text(flags) : read_images(flags);
+    const Inputs in = flags.input.empty() ? read_token_ids(flags) : read_images(flags);
     const auto model = brings_weights ? model::build_model(flags.model, in.spec) : load(flags, in.spec);
-    const auto y = run(model, in, flags.batch).to(torch::kFloat32);
+    const auto y = forward_in_batches(model, in, flags.batch).to(torch::kFloat32);
     value_or_fail(data::write_npy(flags.output, y));
     fmt::print("[{}] written to {}\n", fmt::join(y.sizes(), ", "), flags.output);
   } catch (const std::invalid_argument& error) {
@@ -119,7 +119,7 @@ void run_forward(const Flags& flags) {
 }  // namespace
 
 void add_forward_command(CLI::App& app) {
-  auto flags = std::make_shared<Flags>();  // owned by the callback as well
+  auto flags = std::make_shared<ForwardFlags>();  // owned by the callback as well
   auto* command = app.add_subcommand("forward", "The outputs of a model for given inputs, in evaluation mode");
   command->add_option("--model", flags->model, fmt::format("{}", fmt::join(model::model_names(), ", ")))->required();
   command->add_option("--weights", flags->weights, "Safetensors, or a state dict by torch.save; torchscript: brings its own");

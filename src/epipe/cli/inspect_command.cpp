@@ -16,7 +16,7 @@ namespace {
 
 using nlohmann::ordered_json;
 
-struct Flags {
+struct InspectFlags {
   TrainFlags train;
   train::InspectConfig how{
       3, {"fp16", "uniform:8", "sort:6+2", "fast:6+2", "kmeans:4", "sort:3+1", "topk:0.1", "power:4", "ec:2", "dct:1"}, ""};
@@ -72,7 +72,7 @@ train::TrainConfig config_of_run(const CLI::App& inspect, const std::string& run
   return checked(flags);
 }
 
-void write_report(const std::string& folder, const ordered_json& inspection) {
+void write_inspection_report(const std::string& folder, const ordered_json& inspection) {
   const std::string text = inspection.dump() + "\n";
   value_or_fail(make_folders(folder));
   value_or_fail(write_file(folder + "/inspect.json", {std::as_bytes(std::span(text))}));
@@ -80,7 +80,7 @@ void write_report(const std::string& folder, const ordered_json& inspection) {
   value_or_fail(write_file(folder + "/report.html", {std::as_bytes(std::span(page))}));
 }
 
-void print_table(const ordered_json& inspection) {
+void print_inspection(const ordered_json& inspection) {
   fmt::print("{:<3} {:<8} {:<22} {:>10} {:>8} {:>10} {:>10} {:>10} {:>9}\n", "cut", "", "into", "values", "zeros %", "min", "max", "std",
              "kurtosis");
   for (const auto& cut : inspection.at("cuts")) {
@@ -101,7 +101,7 @@ void print_table(const ordered_json& inspection) {
   }
 }
 
-void run_inspect(const Flags& flags, const CLI::App& command) {
+void run_inspect(const InspectFlags& flags, const CLI::App& command) {
   try {
     train::TrainConfig config = flags.run.empty() ? checked(flags.train) : config_of_run(command, flags.run);
     const std::string folder = config.run_dir;
@@ -109,11 +109,11 @@ void run_inspect(const Flags& flags, const CLI::App& command) {
       throw UsageError("expected a run directory, or --run-dir for the report of a run made of flags, or --json");
     Notes notes;
     const ordered_json inspection = train::inspect(config, flags.how, notes);
-    if (!folder.empty()) write_report(folder, inspection);
+    if (!folder.empty()) write_inspection_report(folder, inspection);
     if (flags.json) {
       fmt::print("{}\n", inspection.dump());
     } else {
-      print_table(inspection);
+      print_inspection(inspection);
       fmt::print("\nwrote {0}/inspect.json and {0}/report.html\n", folder);
     }
   } catch (const std::invalid_argument& error) {
@@ -124,7 +124,7 @@ void run_inspect(const Flags& flags, const CLI::App& command) {
 }  // namespace
 
 void add_inspect_command(CLI::App& app) {
-  auto flags = std::make_shared<Flags>();  // owned by the callback as well
+  auto flags = std::make_shared<InspectFlags>();  // owned by the callback as well
   auto* command = app.add_subcommand("inspect", "Histograms of what crosses the cuts, and the error of every codec on it");
   auto* const run =
       command->add_option("RUN", flags->run, "A run directory: its configuration, from its trained weights; flags below override");

@@ -22,11 +22,11 @@ namespace {
 
 std::atomic<int> g_signal = 0;  // the last one, for the ranks; the only state the handler may touch
 
-void on_signal(int signal) { g_signal = signal; }
+void on_launch_signal(int signal) { g_signal = signal; }
 
 constexpr double kSettling = 0.5;  // seconds for the other ranks to end by themselves
 
-struct Flags {
+struct LaunchFlags {
   int ranks = 2;
   int restarts = 0;
   double grace = 10;  // seconds between asking a rank to end and ending it
@@ -57,7 +57,7 @@ void print_lines(Rank& rank, int index, std::string_view text) {
 
 class Launch {
  public:
-  explicit Launch(Flags flags) : flags_(std::move(flags)) {}
+  explicit Launch(LaunchFlags flags) : flags_(std::move(flags)) {}
 
   // The exit code of the first rank that failed, or 0. Wrong usage goes before other reasons: the ranks that notice the departure of the
   // one that was used wrongly may be gone before it is.
@@ -171,7 +171,7 @@ class Launch {
     }
   }
 
-  Flags flags_;
+  LaunchFlags flags_;
   std::vector<Rank> ranks_;
   int first_failure_ = 0;
   bool stopping_ = false;
@@ -181,10 +181,10 @@ class Launch {
 };
 
 // Fails with the exit code of the rank that failed first.
-void run_launch(const Flags& flags) {
+void run_launch(const LaunchFlags& flags) {
   if (flags.command.empty()) throw UsageError("expected the command of the ranks, e.g. epipe launch -n 2 -- train --place 0,1 ...");
   struct sigaction action {};
-  action.sa_handler = on_signal;
+  action.sa_handler = on_launch_signal;
   sigaction(SIGINT, &action, nullptr);
   sigaction(SIGTERM, &action, nullptr);
   for (int attempt = 0;; ++attempt) {
@@ -199,7 +199,7 @@ void run_launch(const Flags& flags) {
 }  // namespace
 
 void add_launch_command(CLI::App& app) {
-  auto flags = std::make_shared<Flags>();  // owned by the callback as well
+  auto flags = std::make_shared<LaunchFlags>();  // owned by the callback as well
   auto* command = app.add_subcommand("launch", "Start the ranks of a cluster on this machine: epipe launch -n 4 -- train ...");
   command->add_option("-n,--ranks", flags->ranks, "Processes")->check(CLI::Range(1, 1024))->capture_default_str();
   command->add_option("--restarts", flags->restarts, "Start all again, from the last checkpoint they have in common, so many times")

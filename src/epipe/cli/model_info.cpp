@@ -75,7 +75,7 @@ nlohmann::ordered_json json_of(const LayerCost& cost) {
   return {{"parameters", cost.parameters}, {"flops", cost.flops}, {"output_shapes", cost.shapes}, {"output_values", values}};
 }
 
-std::string text_of(const std::vector<std::vector<std::int64_t>>& shapes) {
+std::string shapes_text(const std::vector<std::vector<std::int64_t>>& shapes) {
   std::vector<std::string> all;
   for (const auto& shape : shapes) all.push_back(fmt::format("[{}]", fmt::join(shape, ", ")));
   return fmt::format("{}", fmt::join(all, " "));
@@ -96,19 +96,20 @@ void print_json(const std::string& name, const std::vector<LayerCost>& costs, co
   fmt::print("{}\n", info.dump());
 }
 
-void print_table(const std::vector<LayerCost>& costs, const std::vector<Range>& stages) {
+void print_costs(const std::vector<LayerCost>& costs, const std::vector<Range>& stages) {
   const LayerCost all = sum_of(costs, {0, costs.size()});
   const auto share = [&](double flops) { return all.flops > 0 ? 100 * flops / all.flops : 0; };
   fmt::print("{:>5}  {:<24} {:>12} {:>12} {:>6}  {}\n", "layer", "name", "parameters", "MFLOPs", "%", "output of one sample");
   for (std::size_t i = 0; i < costs.size(); ++i) {
     const LayerCost& c = costs[i];
-    fmt::print("{:>5}  {:<24} {:>12} {:>12.2f} {:>6.1f}  {}\n", i, c.name, c.parameters, c.flops / 1e6, share(c.flops), text_of(c.shapes));
+    fmt::print("{:>5}  {:<24} {:>12} {:>12.2f} {:>6.1f}  {}\n", i, c.name, c.parameters, c.flops / 1e6, share(c.flops),
+               shapes_text(c.shapes));
   }
   fmt::print("\n{:>5}  {:<24} {:>12} {:>12} {:>6}  {}\n", "stage", "layers", "parameters", "MFLOPs", "%", "what leaves it");
   for (std::size_t j = 0; j < stages.size(); ++j) {
     const LayerCost c = sum_of(costs, stages[j]);
     fmt::print("{:>5}  {:<24} {:>12} {:>12.2f} {:>6.1f}  {}\n", j, fmt::format("{} ... {}", stages[j].begin, stages[j].end - 1),
-               c.parameters, c.flops / 1e6, share(c.flops), text_of(c.shapes));
+               c.parameters, c.flops / 1e6, share(c.flops), shapes_text(c.shapes));
   }
   fmt::print("{:>5}  {:<24} {:>12} {:>12.2f} {:>6.1f}\n", "", "all", all.parameters, all.flops / 1e6, 100.0);
 }
@@ -133,7 +134,7 @@ void print_model_info(const ModelInfoFlags& flags, bool json) {
     const model::Model model = model::build_model(flags.model, spec);
     const auto stages = stages_of(flags.cuts, model);
     const auto costs = costs_of(model, spec);
-    json ? print_json(model.name, costs, stages) : print_table(costs, stages);
+    json ? print_json(model.name, costs, stages) : print_costs(costs, stages);
   } catch (const std::invalid_argument& error) {
     throw UsageError(error.what());
   }

@@ -10,12 +10,12 @@
 namespace epipe::cli {
 namespace {
 
-struct Flags {
+struct ReportFlags {
   std::vector<std::string> runs;
   std::string output;
 };
 
-void run_report(const Flags& flags) {
+void run_report(const ReportFlags& flags) {
   std::vector<report::RunData> runs;
   for (const std::string& folder : flags.runs) runs.push_back(value_or_fail(report::read_run(folder)));
   const std::string output = flags.output.empty() ? flags.runs[0] + "/report.html" : flags.output;
@@ -27,7 +27,7 @@ void run_report(const Flags& flags) {
 }  // namespace
 
 void add_report_command(CLI::App& app) {
-  auto flags = std::make_shared<Flags>();  // owned by the callback as well
+  auto flags = std::make_shared<ReportFlags>();  // owned by the callback as well
   auto* command = app.add_subcommand("report", "Show one run, or several side by side, as one HTML page");
   command->add_option("RUN", flags->runs, "Run directories, as `epipe train --run-dir` leaves them")->required();
   command->add_option("-o,--output", flags->output, "Where to write the page; report.html in the first run's directory otherwise");

@@ -13,7 +13,7 @@
 namespace epipe::cli {
 namespace {
 
-struct Flags {
+struct ScheduleFlags {
   std::string policy = "gpipe";
   std::string place;
   int chunks = 0;
@@ -32,7 +32,7 @@ T value_or_usage(Result<T> result, std::string_view flag) {
   return std::move(result).value();
 }
 
-bool has_costs(const Flags& flags) { return !flags.forward.empty() || !flags.backward.empty() || !flags.transfer.empty(); }
+bool has_costs(const ScheduleFlags& flags) { return !flags.forward.empty() || !flags.backward.empty() || !flags.transfer.empty(); }
 
 // One value stands for all.
 std::vector<double> spread(const std::vector<double>& values, double otherwise, int count) {
@@ -40,7 +40,7 @@ std::vector<double> spread(const std::vector<double>& values, double otherwise, 
   return std::vector<double>(static_cast<std::size_t>(count), values.empty() ? otherwise : values.front());
 }
 
-schedule::Costs costs_from_flags(const Flags& flags, int stages) {
+schedule::Costs costs_from_flags(const ScheduleFlags& flags, int stages) {
   const auto transfer = spread(flags.transfer, 0, stages - 1);
   schedule::Costs costs{spread(flags.forward, 1, stages), spread(flags.backward, 1, stages), transfer, transfer};
   if (const auto fits = check(costs, stages); !fits) throw UsageError(fmt::format("--costs: {}", fits.error().message));
@@ -63,7 +63,7 @@ void print_price(const schedule::Schedule& made, const schedule::Costs& costs) {
 }
 
 // A step with links, codecs and shared cores.
-void price_step(const Flags& flags, schedule::Policy policy, const schedule::Placement& placement) {
+void price_step(const ScheduleFlags& flags, schedule::Policy policy, const schedule::Placement& placement) {
   const PricedStep step = read_costs_file(flags.costs_file, placement);
   const auto unit_costs = schedule::equal_costs(placement.stages(), 1, 1);
   const auto made = value_or_usage(schedule::generate(policy, placement, flags.chunks, flags.fit ? step.costs : unit_costs), "--chunks");
@@ -75,7 +75,7 @@ void price_step(const Flags& flags, schedule::Policy policy, const schedule::Pla
   fmt::print("{}\n", line.dump());
 }
 
-void run_schedule(const Flags& flags) {
+void run_schedule(const ScheduleFlags& flags) {
   const auto policy = value_or_usage(schedule::parse_policy(flags.policy), "--schedule");
   const auto placement = value_or_usage(schedule::parse_placement(flags.place), "--place");
   if (!flags.costs_file.empty()) return price_step(flags, policy, placement);
@@ -94,7 +94,7 @@ void run_schedule(const Flags& flags) {
 }  // namespace
 
 void add_schedule_command(CLI::App& app) {
-  auto flags = std::make_shared<Flags>();  // owned by the callback as well
+  auto flags = std::make_shared<ScheduleFlags>();  // owned by the callback as well
   auto* command = app.add_subcommand("schedule", "Show and price who runs which micro-batch when");
   command->add_option("--schedule", flags->policy, "gpipe or 1f1b")->capture_default_str();
   command->add_option("--place", flags->place, "The worker of each stage: 0,1,2 is a chain, 0,1,0 a ring")->required();

@@ -8,14 +8,14 @@ namespace {
 
 constexpr std::uint64_t kMaxPemBytes = 1 << 20;
 
-std::string read_text(const std::string& path) {
+std::string read_file_text(const std::string& path) {
   const auto file = read_file(path, kMaxPemBytes);
   if (!file) throw UsageError(file.error().message);
   return {reinterpret_cast<const char*>(file.value().data()), file.value().size()};
 }
 
 std::string read_token(const std::string& path) {
-  std::string text = read_text(path);
+  std::string text = read_file_text(path);
   while (!text.empty() && (text.back() == '\n' || text.back() == '\r' || text.back() == ' ')) text.pop_back();
   if (text.empty()) throw UsageError(path + " holds no token");
   return text;
@@ -39,7 +39,7 @@ SecurityFlags completed(SecurityFlags flags, const std::string& who) {
 std::optional<transport::Identity> identity_of(const SecurityFlags& flags) {
   if (flags.certificate.empty() != flags.key.empty()) throw UsageError("--cert and --key come together");
   if (flags.certificate.empty()) return std::nullopt;
-  return transport::Identity{read_text(flags.certificate), read_text(flags.key)};
+  return transport::Identity{read_file_text(flags.certificate), read_file_text(flags.key)};
 }
 
 }  // namespace
@@ -65,7 +65,7 @@ transport::DialConfig dial_config(const SecurityFlags& given) {
   if (given.insecure) return dial;
   const SecurityFlags flags = completed(given, "client");
   if (flags.ca.empty()) throw UsageError("a connection needs --tls DIR or --ca FILE, or --insecure within this machine");
-  dial.ca_pem = read_text(flags.ca);
+  dial.ca_pem = read_file_text(flags.ca);
   dial.identity = identity_of(flags);
   if (!flags.token_file.empty()) dial.token = read_token(flags.token_file);
   return dial;
@@ -80,7 +80,7 @@ transport::ListenConfig listen_config(const SecurityFlags& given, const std::str
   listen.identity = identity_of(flags);
   if (!listen.identity)
     throw UsageError("a server needs --tls DIR or --cert and --key; \"epipe serve --init-tls DIR\" makes them for a first try");
-  if (!flags.ca.empty()) listen.client_ca_pem = read_text(flags.ca);
+  if (!flags.ca.empty()) listen.client_ca_pem = read_file_text(flags.ca);
   if (!flags.token_file.empty()) listen.tokens = {read_token(flags.token_file)};
   return listen;
 }

@@ -12,7 +12,7 @@
 namespace epipe::cli {
 namespace {
 
-struct Flags {
+struct ServeFlags {
   serve::ServeConfig config;
   SecurityFlags security;
   std::string listen = "127.0.0.1:7000";
@@ -21,7 +21,7 @@ struct Flags {
   double memory_gb = 0;
 };
 
-void run_init_tls(const Flags& flags) {
+void run_init_tls(const ServeFlags& flags) {
   value_or_fail(transport::init_tls(flags.init_tls, flags.names));
   fmt::print(
       "{0} holds a CA, a server certificate, a client certificate and a token.\n"
@@ -30,7 +30,7 @@ void run_init_tls(const Flags& flags) {
       flags.init_tls);
 }
 
-void run_serve(const Flags& flags) {
+void run_serve(const ServeFlags& flags) {
   if (!flags.init_tls.empty()) return run_init_tls(flags);
   serve::ServeConfig config = flags.config;
   check_device_exists("--device", config.device);
@@ -56,7 +56,7 @@ void run_session() {
   serve::run_session(config, stop);
 }
 
-void add_limit_flags(CLI::App& command, Flags& flags) {
+void add_limit_flags(CLI::App& command, ServeFlags& flags) {
   auto& limits = flags.config.limits;
   command.add_option("--max-sessions", flags.config.max_sessions, "Clients at once")->check(positive_number())->capture_default_str();
   command.add_option("--session-memory", flags.memory_gb, "GB each session may hold; 0: no limit")
@@ -86,7 +86,7 @@ void add_limit_flags(CLI::App& command, Flags& flags) {
 }  // namespace
 
 void add_serve_command(CLI::App& app) {
-  auto flags = std::make_shared<Flags>();  // owned by the callback as well
+  auto flags = std::make_shared<ServeFlags>();  // owned by the callback as well
   flags->config.state_dir = "epipe-sessions";
   auto* command = app.add_subcommand("serve", "Hold the middle stages of clients' models (epipe train --connect)");
   command->add_option("--listen", flags->listen, "HOST:PORT; port 0: any free one")->capture_default_str();

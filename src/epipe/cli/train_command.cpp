@@ -60,8 +60,6 @@ class Console final : public train::Observer {
   Stopwatch since_last_;
 };
 
-using Flags = TrainFlags;
-
 // First and last stage here, one server for each stage between.
 std::vector<int> ring_of_servers(std::size_t servers) {
   std::vector<int> place = {0};
@@ -88,7 +86,7 @@ void check_codecs(const TrainConfig& config) {
 
 }  // namespace
 
-TrainConfig checked(const Flags& flags) {
+TrainConfig checked(const TrainFlags& flags) {
   TrainConfig config = flags.config;
   try {
     for (const std::string& text : flags.codec_at) config.codec_at.push_back(train::parse_codec_at(text));
@@ -119,7 +117,7 @@ TrainConfig checked(const Flags& flags) {
 
 namespace {
 
-void print(const train::TrainResult& result, const std::string& run_dir) {
+void print_result(const train::TrainResult& result, const std::string& run_dir) {
   if (result.stopped) {
     fmt::print("stopped after step {}, everything is saved; continue with --resume\n", result.steps);
     return;
@@ -133,7 +131,7 @@ void print(const train::TrainResult& result, const std::string& run_dir) {
              result.val_accuracy, result.bytes_per_step, result.samples_per_s, run_dir);
 }
 
-void write_report(const std::string& run_dir) {
+void write_run_report(const std::string& run_dir) {
   const std::string page = report::page({value_or_fail(report::read_run(run_dir))});
   value_or_fail(write_file(run_dir + "/report.html", {std::as_bytes(std::span(page))}));
 }
@@ -152,8 +150,8 @@ void lead(const TrainConfig& config, train::Reach* reach, std::unique_ptr<transp
   const auto& stop = stop_on_signals();
   Console console;
   const auto result = train::train(config, console, stop, reach, std::move(replicas));
-  write_report(config.run_dir);
-  print(result, config.run_dir);
+  write_run_report(config.run_dir);
+  print_result(result, config.run_dir);
 }
 
 // "cuda" is the device of this rank: each rank of a machine has another, as far as there are enough.
@@ -183,7 +181,7 @@ void run_rank(TrainConfig config) {
   }
 }
 
-void run_train(const Flags& flags) {
+void run_train(const TrainFlags& flags) {
   TrainConfig config = checked(flags);
   try {
     if (transport::launched_as_rank()) return run_rank(config);
@@ -201,7 +199,7 @@ void run_train(const Flags& flags) {
   }
 }
 
-void run_eval(const Flags& flags) {
+void run_eval(const TrainFlags& flags) {
   try {
     const auto result = train::evaluate(checked(flags), flags.weights);
     fmt::print("validation loss {:.6f}{}\n", result.val_loss, metrics_text(result));
@@ -239,7 +237,7 @@ void add_data_flags(CLI::App& command, TrainConfig& c) {
 
 }  // namespace
 
-void add_stage_flags(CLI::App& command, Flags& flags) {
+void add_stage_flags(CLI::App& command, TrainFlags& flags) {
   TrainConfig& c = flags.config;
   command.add_option("--model", c.model, fmt::format("{}", fmt::join(model::model_names(), ", ")))->capture_default_str();
   command.add_option("--data", c.data, fmt::format("{}; docs/data.md describes each", fmt::join(data::data_specs(), ", ")))
@@ -272,7 +270,7 @@ void add_stage_flags(CLI::App& command, Flags& flags) {
 
 namespace {
 
-void add_network_flags(CLI::App& command, Flags& flags) {
+void add_network_flags(CLI::App& command, TrainFlags& flags) {
   TrainConfig& c = flags.config;
   command
       .add_option(
@@ -296,7 +294,7 @@ void add_network_flags(CLI::App& command, Flags& flags) {
   add_security_flags(command, flags.security, false);
 }
 
-void add_training_flags(CLI::App& command, Flags& flags) {
+void add_training_flags(CLI::App& command, TrainFlags& flags) {
   TrainConfig& c = flags.config;
   command.add_option("--schedule", c.schedule, "gpipe or 1f1b")->check(CLI::IsMember({"gpipe", "1f1b"}))->capture_default_str();
   command.add_flag("--moments", c.moments,
@@ -339,7 +337,7 @@ void add_training_flags(CLI::App& command, Flags& flags) {
 
 }  // namespace
 
-void add_train_flags(CLI::App& command, Flags& flags) {
+void add_train_flags(CLI::App& command, TrainFlags& flags) {
   add_stage_flags(command, flags);
   command.add_option("--weights", flags.config.weights, "Start from this file: safetensors or a state dict by torch.save");
   add_training_flags(command, flags);
@@ -347,7 +345,7 @@ void add_train_flags(CLI::App& command, Flags& flags) {
 }
 
 void add_train_command(CLI::App& app) {
-  auto flags = std::make_shared<Flags>();  // owned by the callback as well
+  auto flags = std::make_shared<TrainFlags>();  // owned by the callback as well
   auto* command = app.add_subcommand("train", "Train a model cut into stages");
   add_train_flags(*command, *flags);
   command->fallthrough();  // --config is the program's
@@ -355,7 +353,7 @@ void add_train_command(CLI::App& app) {
 }
 
 void add_eval_command(CLI::App& app) {
-  auto flags = std::make_shared<Flags>();  // owned by the callback as well
+  auto flags = std::make_shared<TrainFlags>();  // owned by the callback as well
   auto* command = app.add_subcommand("eval", "Loss and accuracy of saved weights on the validation data");
   add_stage_flags(*command, *flags);
   command->add_option("--weights", flags->weights, "A model.safetensors, or a state dict by torch.save")->required();

@@ -11,9 +11,9 @@
 namespace epipe::codec {
 namespace {
 
-constexpr double kUnit = 128;       // an entry of 1
-constexpr std::size_t kAlign = 16;  // of the payload behind a basis
-constexpr std::size_t kHead = 4;
+constexpr double kUnit = 128;            // an entry of 1
+constexpr std::size_t kBasisAlign = 16;  // of the payload behind a basis
+constexpr std::size_t kBasisHead = 4;
 constexpr std::int64_t kPlaces = 4096;
 constexpr double kValueWeight = 1.0 / 64;  // against differences: as many of the symbols are means of blocks
 
@@ -208,7 +208,7 @@ std::vector<double> channel_moments(const torch::Tensor& x) {
   return sum.values;
 }
 
-std::size_t basis_bytes(std::size_t channels) { return (kHead + channels * channels + kAlign - 1) / kAlign * kAlign; }
+std::size_t basis_bytes(std::size_t channels) { return (kBasisHead + channels * channels + kBasisAlign - 1) / kBasisAlign * kBasisAlign; }
 
 void write_basis(const ChannelBasis& basis, Bytes& out) {
   const std::size_t start = out.size();
@@ -227,12 +227,12 @@ Result<ChannelBasis> read_basis(const wire::TensorSpec& tensor, ByteView first) 
   if (load<std::uint8_t>(first, 1) != channels) {
     return bad(fmt::format("expected a basis of {} channels, got one of {}", channels, load<std::uint8_t>(first, 1)));
   }
-  const std::size_t end = kHead + channels * channels;
+  const std::size_t end = kBasisHead + channels * channels;
   if (load<std::uint16_t>(first, 2) != 0 || !all_zeros(first.subspan(end, basis_bytes(channels) - end))) {
     return bad("bytes beside the basis of channels must be 0");
   }
   std::vector<std::int8_t> entries;
-  for (std::size_t i = 0; i < channels * channels; ++i) entries.push_back(load<std::int8_t>(first, kHead + i));
+  for (std::size_t i = 0; i < channels * channels; ++i) entries.push_back(load<std::int8_t>(first, kBasisHead + i));
   return ChannelBasis(std::move(entries), channels);
 }
 

@@ -12,8 +12,8 @@
 namespace epipe::codec {
 namespace {
 
-constexpr std::size_t kHead = 4;
-constexpr std::size_t kAlign = 16;        // of the payload behind the means
+constexpr std::size_t kMeansHead = 4;
+constexpr std::size_t kMeansAlign = 16;   // of the payload behind the means
 constexpr std::size_t kSmallestMap = 64;  // values: the sums of maps take little memory beside the tensor
 
 std::size_t map_size(const wire::TensorSpec& tensor) { return static_cast<std::size_t>(tensor.dims[2] * tensor.dims[3]); }
@@ -83,7 +83,9 @@ void add_to_channels(const wire::TensorSpec& tensor, std::span<const float> shif
   });
 }
 
-std::size_t means_bytes(std::size_t channels) { return (kHead + sizeof(float) * channels + kAlign - 1) / kAlign * kAlign; }
+std::size_t means_bytes(std::size_t channels) {
+  return (kMeansHead + sizeof(float) * channels + kMeansAlign - 1) / kMeansAlign * kMeansAlign;
+}
 
 void write_means(std::span<const float> means, Bytes& out) {
   const std::size_t start = out.size();
@@ -91,7 +93,7 @@ void write_means(std::span<const float> means, Bytes& out) {
   append(out, std::uint8_t{0});
   append(out, static_cast<std::uint16_t>(means.size()));
   for (const float mean : means) append(out, mean);
-  while ((out.size() - start) % kAlign != 0) append(out, std::uint8_t{0});
+  while ((out.size() - start) % kMeansAlign != 0) append(out, std::uint8_t{0});
 }
 
 Result<std::vector<float>> read_means(const wire::TensorSpec& tensor, ByteView first) {
@@ -102,14 +104,14 @@ Result<std::vector<float>> read_means(const wire::TensorSpec& tensor, ByteView f
   if (load<std::uint16_t>(first, 2) != channels) {
     return bad(fmt::format("expected the means of {} channels, got those of {}", channels, load<std::uint16_t>(first, 2)));
   }
-  const std::size_t end = kHead + sizeof(float) * channels;
+  const std::size_t end = kMeansHead + sizeof(float) * channels;
   if (first[1] != std::byte{0} || !all_zeros(first.subspan(end, means_bytes(channels) - end))) {
     return bad("bytes beside the means of channels must be 0");
   }
   std::vector<float> means;
   constexpr float kMost = 0x1p100F;  // so that values stay finite
   for (std::size_t c = 0; c < channels; ++c) {
-    means.push_back(load<float>(first, kHead + sizeof(float) * c));
+    means.push_back(load<float>(first, kMeansHead + sizeof(float) * c));
     if (!(std::abs(means.back()) <= kMost)) return bad("a channel's mean is not a number below 2^100");
   }
   return means;

@@ -21,7 +21,7 @@ constexpr unsigned kMinChunkLog2 = 10;
 constexpr unsigned kMaxChunkLog2 = 20;
 constexpr int kMaxExponent = 300;
 constexpr float kMaxStep = 0x1p70F;
-constexpr std::size_t kAlign = 4;
+constexpr std::size_t kWordsAlign = 4;
 constexpr unsigned kEdge = 0x1f;  // of the byte about blocks
 constexpr unsigned kMeanShift = 5;
 constexpr unsigned kTransformed = 0x80;
@@ -83,7 +83,7 @@ Result<std::vector<ChunkPlace>> read_places(std::size_t count, std::size_t front
     chunks[c].sizes = {2 * *words, *raw};
   }
   const std::size_t read = front - in.rest().size();
-  std::size_t at = (read + kAlign - 1) / kAlign * kAlign;
+  std::size_t at = (read + kWordsAlign - 1) / kWordsAlign * kWordsAlign;
   if (at > size || at - read > in.rest().size()) return bad("the payload ends within the padding");
   if (!all_zeros(in.rest().first(at - read))) return bad("the padding before the chunks must be 0");
   for (const bool raw : {false, true}) {
@@ -146,7 +146,7 @@ void write_front(const CodedHead& head, const TokenTables& tables, std::size_t l
     append_varint(out, chunk.words / 2);
     append_varint(out, chunk.raw);
   }
-  while ((out.size() - start) % kAlign != 0) append(out, std::uint8_t{0});
+  while ((out.size() - start) % kWordsAlign != 0) append(out, std::uint8_t{0});
 }
 
 void write_coded(const CodedHead& head, const TokenTables& tables, std::size_t levels, std::span<const EncodedChunk> chunks, Bytes& out) {

@@ -12,7 +12,7 @@ namespace {
 
 using wire::Dtype;
 
-constexpr std::string_view kNone = "none";
+constexpr std::string_view kNoneSpec = "none";
 
 Dtype dtype_of(const torch::Tensor& x) {
   return x.scalar_type() == torch::kHalf ? Dtype::kFloat16 : x.scalar_type() == torch::kBFloat16 ? Dtype::kBfloat16 : Dtype::kFloat32;
@@ -24,7 +24,7 @@ torch::ScalarType scalar_type(Dtype dtype) {
 
 // The codec that writes the payload: `none` of a 16-bit tensor is that type's own.
 std::string payload_codec(const std::string& spec, Dtype dtype) {
-  if (spec != kNone || dtype == Dtype::kFloat32) return spec;
+  if (spec != kNoneSpec || dtype == Dtype::kFloat32) return spec;
   return dtype == Dtype::kFloat16 ? "fp16" : "bf16";
 }
 
@@ -63,7 +63,7 @@ Result<void> encode_payload(Codec& codec, const torch::Tensor& x, const EncodeCo
 }  // namespace
 
 std::uint64_t plain_frame_bytes(const torch::Tensor& x) {
-  return wire::header_bytes(static_cast<std::size_t>(x.dim()), kNone.size()) + x.nbytes();
+  return wire::header_bytes(static_cast<std::size_t>(x.dim()), kNoneSpec.size()) + x.nbytes();
 }
 
 Result<void> encode_frame(Codec& codec, const torch::Tensor& x, const FrameTag& tag, const EncodeContext& at, ThreadPool* pool,

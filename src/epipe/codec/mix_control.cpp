@@ -6,7 +6,7 @@
 namespace epipe::codec {
 namespace {
 
-constexpr const char* kStateName = "mixing";
+constexpr const char* kMixState = "mixing";
 constexpr std::uint64_t kRefresh = 32;  // calls: weights that train turn the axes
 constexpr double kWorth = 0.8;          // of the cost without: the sample may err by a few percent
 constexpr double kShare = 0.05;         // of the bits may go into a basis
@@ -41,12 +41,12 @@ void MixControl::add_state(State& state) const {
     const auto entries = memory_->plan->basis.entries();
     numbers.insert(numbers.end(), entries.begin(), entries.end());
   }
-  state.emplace(kStateName, torch::tensor(numbers, torch::kFloat64));
+  state.emplace(kMixState, torch::tensor(numbers, torch::kFloat64));
 }
 
 void MixControl::set_state(const State& state) {
   memory_.reset();
-  const auto found = state.find(kStateName);
+  const auto found = state.find(kMixState);
   if (found == state.end() || found->second.numel() < 2) return;
   const auto numbers = found->second.to(torch::kFloat64).contiguous();
   const double* const n = numbers.data_ptr<double>();

@@ -20,7 +20,8 @@ struct Format {
   PlainFormat on_device;
 };
 
-constexpr Format kNone = {"none", 4, std::numeric_limits<float>::max(), &Kernels::store_fp32, &Kernels::load_fp32, PlainFormat::kFp32};
+constexpr Format kNoneFormat = {
+    "none", 4, std::numeric_limits<float>::max(), &Kernels::store_fp32, &Kernels::load_fp32, PlainFormat::kFp32};
 constexpr Format kFp16 = {"fp16", 2, 65504.0F, &Kernels::store_fp16, &Kernels::load_fp16, PlainFormat::kFp16};
 constexpr Format kBf16 = {"bf16", 2, 3.3895314e38F, &Kernels::store_bf16, &Kernels::load_bf16, PlainFormat::kBf16};
 
@@ -74,7 +75,7 @@ class Plain final : public Codec {
 
 }  // namespace
 
-std::unique_ptr<Codec> make_none(const CodecOptions& options) { return std::make_unique<Plain>(kNone, options); }
+std::unique_ptr<Codec> make_none(const CodecOptions& options) { return std::make_unique<Plain>(kNoneFormat, options); }
 std::unique_ptr<Codec> make_fp16(const CodecOptions& options) { return std::make_unique<Plain>(kFp16, options); }
 std::unique_ptr<Codec> make_bf16(const CodecOptions& options) { return std::make_unique<Plain>(kBf16, options); }
 

@@ -15,7 +15,7 @@
 namespace epipe::codec {
 namespace {
 
-constexpr const char* kStateName = "step";
+constexpr const char* kStepState = "step";
 constexpr std::int64_t kStateNumbers = 8;
 constexpr double kStateBits = 24;            // that a state of 32 takes beyond what it carries, which is half of its upper 16
 constexpr double kStepFloor = 2e-3;          // of the RMS of the values that are not zero
@@ -237,12 +237,12 @@ State RateControl::state() const {
                                        memory_->rounding.offset,
                                        memory_->slope,
                                        static_cast<double>(memory_->calls)};
-  return {{kStateName, torch::tensor(numbers, torch::kFloat64)}};
+  return {{kStepState, torch::tensor(numbers, torch::kFloat64)}};
 }
 
 void RateControl::set_state(const State& state) {
   memory_.reset();
-  const auto found = state.find(kStateName);
+  const auto found = state.find(kStepState);
   if (found == state.end() || found->second.numel() != kStateNumbers) return;
   const auto numbers = found->second.to(torch::kFloat64).contiguous();
   const double* const n = numbers.data_ptr<double>();

@@ -31,7 +31,7 @@ constexpr std::array<std::uint32_t, kTokens> kLeastMagnitude = [] {
 }();
 
 // No token from here on occurs: most slots have few symbols, or none, and most symbols are small.
-std::size_t used_tokens(const TokenCounts& counts) {
+std::size_t counted_tokens(const TokenCounts& counts) {
   constexpr std::size_t kStride = 16;
   for (std::size_t end = kernels::kTokenRoom; end > 0; end -= kStride) {
     std::uint32_t any = 0;
@@ -46,7 +46,7 @@ struct Magnitudes {
   std::uint64_t count = 0;
 
   explicit Magnitudes(const TokenCounts& counts) {
-    const std::size_t end = used_tokens(counts);
+    const std::size_t end = counted_tokens(counts);
     for (std::size_t t = 0; t < end; ++t) {
       sum += std::uint64_t{kLeastMagnitude[t]} * counts[t];
       count += counts[t];
@@ -214,7 +214,7 @@ double coded_bits(std::span<const TokenCounts> counts, const TokenTables& tables
   double bits = 0;
   for (std::size_t s = 0; s < counts.size(); ++s) {
     const auto& own = bits_of_token[tables.table_of[s]];
-    const std::size_t end = used_tokens(counts[s]);
+    const std::size_t end = counted_tokens(counts[s]);
     for (std::size_t t = 0; t < end; ++t) bits += counts[s][t] * own[t];
   }
   return bits;

@@ -56,7 +56,7 @@ int expected_code(const FrequencyCodes& codes, std::size_t token, bool mirrored)
   return token >= 3 ? codes[token - 2] : codes[0];
 }
 
-std::size_t used_tokens(const FrequencyCodes& codes) {
+std::size_t coded_tokens(const FrequencyCodes& codes) {
   std::size_t count = kTokens;
   while (codes[count - 1] == 0) --count;
   return count;
@@ -64,16 +64,16 @@ std::size_t used_tokens(const FrequencyCodes& codes) {
 
 unsigned table_bits(const FrequencyCodes& codes, bool mirrored) {
   unsigned bits = 0;
-  for (std::size_t t = 0; t < used_tokens(codes); ++t) bits += signed_bits(codes[t] - expected_code(codes, t, mirrored), kCodeOrder);
+  for (std::size_t t = 0; t < coded_tokens(codes); ++t) bits += signed_bits(codes[t] - expected_code(codes, t, mirrored), kCodeOrder);
   return bits;
 }
 
 void write_table(BitWriter& out, const FrequencyCodes& codes, const std::array<std::int8_t, 2>& shifts) {
   const bool mirrored = table_bits(codes, true) < table_bits(codes, false);
-  out.put(used_tokens(codes), kCountBits);
+  out.put(coded_tokens(codes), kCountBits);
   out.put(mirrored ? 1 : 0, 1);
   for (const std::int8_t shift : shifts) out.put(static_cast<std::uint8_t>(shift), 8);
-  for (std::size_t t = 0; t < used_tokens(codes); ++t) put_signed(out, codes[t] - expected_code(codes, t, mirrored), kCodeOrder);
+  for (std::size_t t = 0; t < coded_tokens(codes); ++t) put_signed(out, codes[t] - expected_code(codes, t, mirrored), kCodeOrder);
 }
 
 bool read_table(BitReader& in, FrequencyCodes& codes, std::array<std::int8_t, 2>& shifts) {

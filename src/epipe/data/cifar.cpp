@@ -12,10 +12,10 @@
 namespace epipe::data {
 namespace {
 
-constexpr std::uint64_t kMaxFileBytes = std::uint64_t{1} << 30;
+constexpr std::uint64_t kMaxCifarBytes = std::uint64_t{1} << 30;
 
 // What distinguishes the two data sets.
-struct Layout {
+struct CifarLayout {
   std::string name;
   std::string subfolder;  // in the official archive
   std::vector<std::string> train;
@@ -25,13 +25,13 @@ struct Layout {
   std::string advice;  // with {} for the folder
 };
 
-Layout cifar10_layout() {
+CifarLayout cifar10_layout() {
   std::vector<std::string> train;
   for (int i = 1; i <= 5; ++i) train.push_back(fmt::format("data_batch_{}.bin", i));
   return {"CIFAR-10", "cifar-10-batches-bin", train, "test_batch.bin", 1, 10, "run `epipe data cifar10 {}` to fetch it"};
 }
 
-Layout cifar100_layout() {
+CifarLayout cifar100_layout() {
   return {"CIFAR-100",
           "cifar-100-binary",
           {"train.bin"},
@@ -63,7 +63,7 @@ class CifarImages final : public ImageSource {
 };
 
 // The folder itself or the official archive's folder in it.
-std::string find_folder(const std::string& folder, const Layout& layout) {
+std::string find_cifar_folder(const std::string& folder, const CifarLayout& layout) {
   std::vector<std::string> missing;
   for (const std::string& at : {folder, path_in(folder, layout.subfolder)}) {
     missing.clear();
@@ -78,11 +78,11 @@ std::string find_folder(const std::string& folder, const Layout& layout) {
                                        fmt::format(fmt::runtime(layout.advice), folder)));
 }
 
-std::unique_ptr<ImageSource> read_split(const std::string& folder, const std::vector<std::string>& files, const Layout& layout) {
+std::unique_ptr<ImageSource> read_cifar_split(const std::string& folder, const std::vector<std::string>& files, const CifarLayout& layout) {
   CifarRecords records;
   for (const std::string& file : files) {
     const std::string path = path_in(folder, file);
-    const auto bytes = value_or_throw(read_file(path, kMaxFileBytes));
+    const auto bytes = value_or_throw(read_file(path, kMaxCifarBytes));
     if (const auto added = append_cifar(bytes, layout.label_bytes, layout.classes, records); !added) {
       throw std::runtime_error(fmt::format("{}: {}", path, added.error().message));
     }
@@ -90,11 +90,11 @@ std::unique_ptr<ImageSource> read_split(const std::string& folder, const std::ve
   return std::make_unique<CifarImages>(std::move(records), layout.classes);
 }
 
-Splits open_layout(const Layout& layout, const std::string& given, const DataConfig& config) {
+Splits open_layout(const CifarLayout& layout, const std::string& given, const DataConfig& config) {
   const auto recipes = choose_recipes(config.augment, true, config.image_size == 0 ? kCifarEdge : config.image_size);
-  const std::string folder = find_folder(given, layout);
-  return {make_image_dataset(read_split(folder, layout.train, layout), recipes.train),
-          make_image_dataset(read_split(folder, {layout.validation}, layout), recipes.validation)};
+  const std::string folder = find_cifar_folder(given, layout);
+  return {make_image_dataset(read_cifar_split(folder, layout.train, layout), recipes.train),
+          make_image_dataset(read_cifar_split(folder, {layout.validation}, layout), recipes.validation)};
 }
 
 }  // namespace

@@ -43,7 +43,7 @@ Labels number(std::vector<std::string> names) {
   return labels;
 }
 
-Splits make_splits(std::vector<Item> train, std::vector<Item> validation, std::size_t classes, const DataConfig& config) {
+Splits make_folder_splits(std::vector<Item> train, std::vector<Item> validation, std::size_t classes, const DataConfig& config) {
   const auto recipes = choose_recipes(config.augment, false, config.image_size == 0 ? kDefaultSize : config.image_size);
   return {make_image_dataset(std::make_unique<ImageFiles>(std::move(train), classes), recipes.train),
           make_image_dataset(std::make_unique<ImageFiles>(std::move(validation), classes), recipes.validation)};
@@ -116,7 +116,8 @@ Splits open_food101(const std::string& folder, const DataConfig& config) {
     }
   }
   const Labels labels = number(read_lines(folder + "/meta/classes.txt"));
-  return make_splits(read_food101_list(folder, "train.txt", labels), read_food101_list(folder, "test.txt", labels), labels.size(), config);
+  return make_folder_splits(read_food101_list(folder, "train.txt", labels), read_food101_list(folder, "test.txt", labels), labels.size(),
+                            config);
 }
 
 Splits open_image_folders(const std::string& folder, const DataConfig& config) {
@@ -127,7 +128,7 @@ Splits open_image_folders(const std::string& folder, const DataConfig& config) {
     }
   }
   const Labels labels = number(class_folders(folder + "/train"));
-  return make_splits(list_images(folder + "/train", labels), list_images(folder + "/val", labels), labels.size(), config);
+  return make_folder_splits(list_images(folder + "/train", labels), list_images(folder + "/val", labels), labels.size(), config);
 }
 
 }  // namespace epipe::data

@@ -16,12 +16,10 @@ namespace epipe::data {
 namespace {
 
 constexpr std::string_view kMagic = "\x93NUMPY";
-constexpr std::uint64_t kMaxFileBytes = std::uint64_t{1} << 36;
-
-Error bad(std::string message) { return {ErrorCode::kBadFile, std::move(message)}; }
+constexpr std::uint64_t kMaxNpyBytes = std::uint64_t{1} << 36;
 
 // The text after 'key': in the header's dict, leading blanks removed. The dict is Python's, but NumPy writes only this much of it.
-std::optional<std::string_view> field(std::string_view dict, std::string_view key) {
+std::optional<std::string_view> dict_field(std::string_view dict, std::string_view key) {
   for (const char quote : {'\'', '"'}) {
     const std::string name = fmt::format("{0}{1}{0}", quote, key);
     const auto at = dict.find(name);
@@ -60,7 +58,7 @@ constexpr std::array kTypes = {
     Type{"<i2", torch::kShort}, Type{"<i4", torch::kInt},    Type{"<i8", torch::kLong}, Type{"|b1", torch::kBool},
 };
 
-struct Layout {
+struct NpyLayout {
   torch::ScalarType type = torch::kFloat;
   std::vector<std::int64_t> shape;
   bool fortran_order = false;
@@ -69,20 +67,20 @@ struct Layout {
 Result<torch::ScalarType> parse_type(std::string_view name, bool any_type) {
   const auto* const found = std::find_if(kTypes.begin(), kTypes.end(), [&](const Type& type) { return type.name == name; });
   if (found != kTypes.end() && (any_type || found->type == torch::kFloat)) return found->type;
-  if (!any_type) return bad(fmt::format("expected float32 values (<f4), got {}; convert with x.astype('float32')", name));
-  return bad(fmt::format("expected float32, float64, bool or little-endian integers, got {}; convert with x.astype(...)", name));
+  if (!any_type) return bad_file(fmt::format("expected float32 values (<f4), got {}; convert with x.astype('float32')", name));
+  return bad_file(fmt::format("expected float32, float64, bool or little-endian integers, got {}; convert with x.astype(...)", name));
 }
 
-Result<Layout> parse_dict(std::string_view dict, bool any_type) {
-  const auto descr = field(dict, "descr");
-  const auto order = field(dict, "fortran_order");
-  const auto shape_text = field(dict, "shape");
-  if (!descr || !order || !shape_text) return bad("expected descr, fortran_order and shape in the .npy header");
+Result<NpyLayout> parse_dict(std::string_view dict, bool any_type) {
+  const auto descr = dict_field(dict, "descr");
+  const auto order = dict_field(dict, "fortran_order");
+  const auto shape_text = dict_field(dict, "shape");
+  if (!descr || !order || !shape_text) return bad_file("expected descr, fortran_order and shape in the .npy header");
   const auto type = parse_type(descr->substr(1, descr->find_first_of("'\"", 1) - 1), any_type);
   if (!type) return type.error();
   auto shape = parse_shape(*shape_text);
-  if (!shape) return bad("the shape in the .npy header is not a tuple of sizes");
-  return Layout{type.value(), std::move(*shape), order->starts_with("True")};
+  if (!shape) return bad_file("the shape in the .npy header is not a tuple of sizes");
+  return NpyLayout{type.value(), std::move(*shape), order->starts_with("True")};
 }
 
 std::optional<std::uint64_t> value_count(const std::vector<std::int64_t>& shape) {
@@ -96,7 +94,7 @@ std::optional<std::uint64_t> value_count(const std::vector<std::int64_t>& shape)
   return count;
 }
 
-torch::Tensor copy_values(ByteView values, const Layout& layout) {
+torch::Tensor copy_values(ByteView values, const NpyLayout& layout) {
   std::vector<std::int64_t> stored = layout.shape;
   if (layout.fortran_order) std::reverse(stored.begin(), stored.end());
   auto x = torch::empty(stored, layout.type);
@@ -111,27 +109,27 @@ Result<torch::Tensor> parse(ByteView bytes, bool any_type) {
   ByteReader reader(bytes);
   const auto magic = reader.take_bytes(kMagic.size());
   if (!magic || std::memcmp(magic->data(), kMagic.data(), kMagic.size()) != 0)
-    return bad("not a .npy file: expected it to start with \\x93NUMPY");
+    return bad_file("not a .npy file: expected it to start with \\x93NUMPY");
   const auto major = reader.take<std::uint8_t>();
   const auto minor = reader.take<std::uint8_t>();
-  if (!minor || *major < 1 || *major > 3) return bad("expected .npy format version 1, 2 or 3");
+  if (!minor || *major < 1 || *major > 3) return bad_file("expected .npy format version 1, 2 or 3");
   const std::optional<std::uint64_t> header_bytes =
       *major == 1 ? std::optional<std::uint64_t>(reader.take<std::uint16_t>()) : std::optional<std::uint64_t>(reader.take<std::uint32_t>());
   const auto header = header_bytes ? reader.take_bytes(*header_bytes) : std::nullopt;
-  if (!header) return bad("the .npy header is cut off");
+  if (!header) return bad_file("the .npy header is cut off");
   const auto layout = parse_dict({reinterpret_cast<const char*>(header->data()), header->size()}, any_type);
   if (!layout) return layout.error();
   const auto count = value_count(layout.value().shape);
   const auto needed = count ? checked_mul(*count, c10::elementSize(layout.value().type)) : std::nullopt;
   if (!needed || *needed != reader.rest().size()) {
-    return bad(fmt::format("shape ({}) does not fit the {} bytes of values in the file", fmt::join(layout.value().shape, ", "),
-                           reader.rest().size()));
+    return bad_file(fmt::format("shape ({}) does not fit the {} bytes of values in the file", fmt::join(layout.value().shape, ", "),
+                                reader.rest().size()));
   }
   return copy_values(reader.rest(), layout.value());
 }
 
 Result<torch::Tensor> read(const std::string& path, bool any_type) {
-  const auto bytes = read_file(path, kMaxFileBytes);
+  const auto bytes = read_file(path, kMaxNpyBytes);
   if (!bytes) return bytes.error();
   auto x = parse(bytes.value(), any_type);
   if (!x) return Error{x.error().code, fmt::format("{}: {}", path, x.error().message)};

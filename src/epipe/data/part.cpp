@@ -19,9 +19,9 @@ std::vector<std::int64_t> chosen(std::int64_t size, double share) {
   return ids;
 }
 
-class Part final : public Dataset {
+class PartOfDataset final : public Dataset {
  public:
-  Part(std::unique_ptr<Dataset> whole, double share) : whole_(std::move(whole)), ids_(chosen(whole_->size(), share)) {}
+  PartOfDataset(std::unique_ptr<Dataset> whole, double share) : whole_(std::move(whole)), ids_(chosen(whole_->size(), share)) {}
 
   DataSpec spec() const override { return whole_->spec(); }
   std::int64_t size() const override { return static_cast<std::int64_t>(ids_.size()); }
@@ -42,7 +42,8 @@ Splits part_of(Splits splits, double share) {
   if (!(share > 0) || share > 1)
     throw std::invalid_argument(fmt::format("expected a share of the data above 0 and up to 1, got {}", share));
   if (share == 1) return splits;
-  return {std::make_unique<Part>(std::move(splits.train), share), std::make_unique<Part>(std::move(splits.validation), share)};
+  return {std::make_unique<PartOfDataset>(std::move(splits.train), share),
+          std::make_unique<PartOfDataset>(std::move(splits.validation), share)};
 }
 
 }  // namespace epipe::data

@@ -13,14 +13,14 @@ constexpr std::int64_t kTrainSamples = 2048;
 constexpr std::int64_t kValidationSamples = 512;
 
 // Validation samples continue where the training samples end, so no sample is in both.
-struct Part {
+struct SampleRange {
   std::int64_t first;
   std::int64_t size;
 };
 
 class SyntheticImages final : public Dataset {
  public:
-  SyntheticImages(std::uint64_t seed, Part part) : seed_(seed), part_(part) {
+  SyntheticImages(std::uint64_t seed, SampleRange part) : seed_(seed), part_(part) {
     patterns_ = torch::empty({kClasses, kChannels, kSize, kSize});
     for (std::int64_t c = 0; c < kClasses; ++c) {
       // Low frequencies only: a small random map, enlarged.
@@ -62,13 +62,13 @@ class SyntheticImages final : public Dataset {
   static constexpr double kNoise = 2.5;
 
   std::uint64_t seed_;
-  Part part_;
+  SampleRange part_;
   torch::Tensor patterns_;  // [classes, C, H, W]
 };
 
 class SyntheticText final : public Dataset {
  public:
-  SyntheticText(std::uint64_t seed, Part part) : seed_(seed), part_(part) {}
+  SyntheticText(std::uint64_t seed, SampleRange part) : seed_(seed), part_(part) {}
 
   DataSpec spec() const override { return {DataSpec::Kind::kText, {kLength}, kClasses, kVocabulary}; }
   std::int64_t size() const override { return part_.size; }
@@ -108,18 +108,19 @@ class SyntheticText final : public Dataset {
   static constexpr std::int64_t kLength = 16;
 
   std::uint64_t seed_;
-  Part part_;
+  SampleRange part_;
 };
 
 template <typename Kind>
-Splits make_splits(std::uint64_t seed) {
-  return {std::make_unique<Kind>(seed, Part{0, kTrainSamples}), std::make_unique<Kind>(seed, Part{kTrainSamples, kValidationSamples})};
+Splits make_synthetic_splits(std::uint64_t seed) {
+  return {std::make_unique<Kind>(seed, SampleRange{0, kTrainSamples}),
+          std::make_unique<Kind>(seed, SampleRange{kTrainSamples, kValidationSamples})};
 }
 
 }  // namespace
 
 Splits make_synthetic(DataSpec::Kind kind, std::uint64_t seed) {
-  return kind == DataSpec::Kind::kImages ? make_splits<SyntheticImages>(seed) : make_splits<SyntheticText>(seed);
+  return kind == DataSpec::Kind::kImages ? make_synthetic_splits<SyntheticImages>(seed) : make_synthetic_splits<SyntheticText>(seed);
 }
 
 std::vector<std::int64_t> epoch_order(std::int64_t size, bool shuffle, std::uint64_t seed, std::uint64_t epoch) {

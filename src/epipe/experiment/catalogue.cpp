@@ -15,8 +15,6 @@
 namespace epipe::experiment {
 namespace {
 
-Error bad(std::string message) { return {ErrorCode::kBadFile, std::move(message)}; }
-
 template <typename T>
 T number(const std::string& text) {
   T value{};
@@ -45,7 +43,7 @@ Result<Named> read_named(std::string_view name, const std::string& key) {
     for (Record& record : records.value()) named.emplace(record[key], record);
     return named;
   }
-  return bad(fmt::format("experiments/{} is missing", name));
+  return bad_file(fmt::format("experiments/{} is missing", name));
 }
 
 Figures figures_of(const std::string& text) {
@@ -81,10 +79,10 @@ Result<Entry> entry_of(const Record& row, const std::string& table, const Named&
   const Record no_partition = {{"cuts", ""}, {"place", ""}};
   const auto task = tasks.find(row.at("task"));
   const auto partition = partitions.find(row.at("partition"));
-  if (task == tasks.end()) return bad(fmt::format("{}: there is no task \"{}\"", row.at("id"), row.at("task")));
+  if (task == tasks.end()) return bad_file(fmt::format("{}: there is no task \"{}\"", row.at("id"), row.at("task")));
   const bool parameters = task->first == "parameters";
   if (!parameters && partition == partitions.end())
-    return bad(fmt::format("{}: there is no partition \"{}\"", row.at("id"), row.at("partition")));
+    return bad_file(fmt::format("{}: there is no partition \"{}\"", row.at("id"), row.at("partition")));
   auto flags = flags_of(row, task->second, parameters ? no_partition : partition->second);
   if (!flags) return flags.error();
   Entry entry;
@@ -117,12 +115,12 @@ Result<void> check(std::vector<Entry>& entries) {
   std::map<std::string, std::string> first;
   std::set<std::string> ids;
   for (Entry& entry : entries) {
-    if (!ids.insert(entry.id).second) return bad(fmt::format("the id {} occurs twice", entry.id));
+    if (!ids.insert(entry.id).second) return bad_file(fmt::format("the id {} occurs twice", entry.id));
     entry.same_as = first.emplace(fingerprint(entry), entry.id).first->second;
   }
   for (const Entry& entry : entries) {
     if (!entry.baseline.empty() && !ids.contains(entry.baseline)) {
-      return bad(fmt::format("{}: there is no entry \"{}\" to compare with", entry.id, entry.baseline));
+      return bad_file(fmt::format("{}: there is no entry \"{}\" to compare with", entry.id, entry.baseline));
     }
   }
   return {};
@@ -161,7 +159,7 @@ Result<Flags> parse_flags(const std::vector<std::string>& words) {
       const std::size_t equals = word.find('=');
       flags.emplace_back(word.substr(0, equals), equals == std::string::npos ? "" : word.substr(equals + 1));
     } else if (flags.empty() || !flags.back().second.empty()) {
-      return bad(fmt::format("expected a flag such as --lr and its value, got \"{}\"", word));
+      return bad_file(fmt::format("expected a flag such as --lr and its value, got \"{}\"", word));
     } else {
       flags.back().second = word;
     }
@@ -217,7 +215,7 @@ Result<std::vector<Entry>> select(const std::vector<Entry>& all, const std::vect
   const auto fits = [](const std::string& pattern, const Entry& entry) { return ::fnmatch(pattern.c_str(), entry.id.c_str(), 0) == 0; };
   for (const std::string& pattern : patterns) {
     if (std::none_of(all.begin(), all.end(), [&](const Entry& entry) { return fits(pattern, entry); })) {
-      return bad(fmt::format("no experiment is called \"{}\"; `epipe experiment list` shows all", pattern));
+      return bad_file(fmt::format("no experiment is called \"{}\"; `epipe experiment list` shows all", pattern));
     }
   }
   std::vector<Entry> chosen;

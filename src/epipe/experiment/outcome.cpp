@@ -56,8 +56,6 @@ Outcome outcome_of(const Sums& sums) {
   return out;
 }
 
-Error bad(const std::string& message) { return {ErrorCode::kBadFile, message}; }
-
 // Calls work(line) for every line that is a JSON object; a line that a crash cut off is none.
 template <typename Work>
 void for_lines(std::string_view text, const Work& work) {
@@ -80,7 +78,7 @@ Result<Outcome> outcome_of_metrics(std::string_view text) {
       if (kind == "step") add_step(line, sums);
       if (kind == "epoch") epoch = line;
     });
-    if (sums.steps == 0) return bad("metrics.jsonl has no step");
+    if (sums.steps == 0) return bad_file("metrics.jsonl has no step");
     Outcome out = outcome_of(sums);
     if (epoch.is_object()) {
       out.metric = epoch.value("metric", "accuracy");
@@ -89,14 +87,14 @@ Result<Outcome> outcome_of_metrics(std::string_view text) {
     }
     return out;
   } catch (const json::exception& error) {
-    return bad(std::string("metrics.jsonl is damaged: ") + error.what());
+    return bad_file(std::string("metrics.jsonl is damaged: ") + error.what());
   }
 }
 
 Result<Outcome> outcome_of_info(std::string_view text) {
   const json info = json::parse(text, nullptr, /*allow_exceptions=*/false);
   if (!info.is_object() || !info.contains("parameters") || !info["parameters"].is_number())
-    return bad("expected what epipe info --json prints");
+    return bad_file("expected what epipe info --json prints");
   Outcome out;
   out.parameters = info["parameters"].get<double>();
   return out;

@@ -18,7 +18,7 @@ using enum AmoebaOperation;
 using layer::ForwardContext;
 using layer::Tensors;
 
-constexpr layer::Initialization kInitialization{.convolution = layer::Initialization::Rule::kFanOut};
+constexpr layer::Initialization kAmoebaInitialization{.convolution = layer::Initialization::Rule::kFanOut};
 
 // An operation on state `from`. Two of them are added to give the next state; states 0 and 1 are the inputs, the newer first.
 struct Edge {
@@ -53,15 +53,15 @@ const Genotype kReduction = {{{{0, kMaxPool2x2},
                              {4, 5, 6}};
 
 // [B, C, H, W] -> [B, out, H / 2, W / 2]
-class Stem final : public layer::Layer {
+class AmoebaStem final : public layer::Layer {
  public:
-  Stem(std::int64_t in, std::int64_t out)
+  AmoebaStem(std::int64_t in, std::int64_t out)
       : Layer("stem"),
         conv_(register_module("conv", std::make_shared<ConvNorm>(layer::ConvShape{.in = in, .out = out, .stride = 2, .padding = 1}))) {}
 
   Tensors forward(const Tensors& in, const ForwardContext& at) override { return {conv_->forward(in[0], at)}; }
   double flops(const Tensors&, const Tensors& out) const override { return conv_->flops(out[0]); }
-  void initialize(std::uint64_t seed) override { layer::initialize(*this, seed, kInitialization); }
+  void initialize(std::uint64_t seed) override { layer::initialize(*this, seed, kAmoebaInitialization); }
 
  private:
   std::shared_ptr<ConvNorm> conv_;  // shared with the module tree, which owns it
@@ -117,7 +117,7 @@ class Cell final : public layer::Layer {
     }
     return total;
   }
-  void initialize(std::uint64_t seed) override { layer::initialize(*this, seed, kInitialization); }
+  void initialize(std::uint64_t seed) override { layer::initialize(*this, seed, kAmoebaInitialization); }
 
   std::int64_t outputs() const { return static_cast<std::int64_t>(genotype_.concat.size()); }
 
@@ -130,9 +130,9 @@ class Cell final : public layer::Layer {
 };
 
 // [B, C, H, W] -> [B, classes]
-class Classifier final : public layer::Layer {
+class AmoebaClassifier final : public layer::Layer {
  public:
-  Classifier(std::int64_t channels, std::int64_t classes)
+  AmoebaClassifier(std::int64_t channels, std::int64_t classes)
       : Layer("classifier"), linear_(register_module("fc", std::make_shared<layer::Linear>(channels, classes))) {}
 
   Tensors forward(const Tensors& in, const ForwardContext&) override { return {linear_->forward(in[0].mean({2, 3}))}; }
@@ -198,7 +198,7 @@ class Builder {
 Layers make_amoebanet_d(const data::DataSpec& data, const std::string& argument) {
   require_images("amoebanet_d", data);
   const Size size = parse_size(argument);
-  Layers layers = {std::make_shared<Stem>(data.shape[0], size.filters / 4)};
+  Layers layers = {std::make_shared<AmoebaStem>(data.shape[0], size.filters / 4)};
   Builder builder(layers, size.filters / 4);
   builder.reduction("stem.reduction1");
   builder.reduction("stem.reduction2");
@@ -207,7 +207,7 @@ Layers make_amoebanet_d(const data::DataSpec& data, const std::string& argument)
   builder.normal("cell2", size.cells / 3, false);
   builder.reduction("cell3.reduction");
   builder.normal("cell3", size.cells / 3, true);
-  layers.push_back(std::make_shared<Classifier>(builder.channels(), data.classes));
+  layers.push_back(std::make_shared<AmoebaClassifier>(builder.channels(), data.classes));
   return layers;
 }
 

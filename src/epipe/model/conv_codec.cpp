@@ -23,9 +23,9 @@ struct SetShape {
   std::int64_t width = 1;
 };
 
-class Encode final : public layer::Layer {
+class ConvEncode final : public layer::Layer {
  public:
-  Encode(const std::string& name, const std::vector<SetShape>& sets) : Layer(name) {
+  ConvEncode(const std::string& name, const std::vector<SetShape>& sets) : Layer(name) {
     for (const SetShape& s : sets) {
       const layer::ConvShape shape{.in = s.in, .out = s.channels, .kernel = s.kernel, .stride = s.kernel, .bias = true};
       convs_.push_back(register_module(std::to_string(convs_.size()), std::make_shared<layer::Conv2d>(shape)));
@@ -72,9 +72,9 @@ class Transposed final : public torch::nn::Module {
   torch::Tensor bias_;
 };
 
-class Decode final : public layer::Layer {
+class ConvDecode final : public layer::Layer {
  public:
-  Decode(const std::string& name, const std::vector<SetShape>& sets) : Layer(name) {
+  ConvDecode(const std::string& name, const std::vector<SetShape>& sets) : Layer(name) {
     for (auto set = sets.rbegin(); set != sets.rend(); ++set) {
       convs_.push_back(register_module(std::to_string(convs_.size()), std::make_shared<Transposed>(*set)));
     }
@@ -116,7 +116,7 @@ CodecHalves make_conv_codec(const std::string& name, const LearnedCodec& codec, 
     sets.push_back(next);
     next = {.in = set.channels, .height = next.height / set.kernel, .width = next.width / set.kernel};
   }
-  return {std::make_shared<Encode>(name + ".encode", sets), std::make_shared<Decode>(name + ".decode", sets)};
+  return {std::make_shared<ConvEncode>(name + ".encode", sets), std::make_shared<ConvDecode>(name + ".decode", sets)};
 }
 
 }  // namespace epipe::model

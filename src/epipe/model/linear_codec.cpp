@@ -21,9 +21,9 @@ void set_identity(torch::Tensor& weight) {
 
 // [.., size] -> [.., rank]; with axis=s [B, S, F] -> [B, F, rank]. The rank now and the batches trained are buffers, so that checkpoints
 // and weights files keep them, and they change only when a batch is committed.
-class Encode final : public layer::Layer {
+class LinearEncode final : public layer::Layer {
  public:
-  Encode(const std::string& name, const LearnedCodec& codec, std::int64_t size)
+  LinearEncode(const std::string& name, const LearnedCodec& codec, std::int64_t size)
       : Layer(name),
         codec_(codec),
         weight_(register_parameter("weight", torch::zeros({codec.rank, size}))),
@@ -61,9 +61,9 @@ class Encode final : public layer::Layer {
 };
 
 // [.., rank] -> [.., size]; the rank is the one that arrives.
-class Decode final : public layer::Layer {
+class LinearDecode final : public layer::Layer {
  public:
-  Decode(const std::string& name, const LearnedCodec& codec, std::int64_t size)
+  LinearDecode(const std::string& name, const LearnedCodec& codec, std::int64_t size)
       : Layer(name),
         over_tokens_(codec.over_tokens),
         weight_(register_parameter("weight", torch::zeros({size, codec.rank}))),
@@ -92,7 +92,7 @@ CodecHalves make_linear_codec(const std::string& name, const LearnedCodec& codec
   const std::int64_t size = codec.over_tokens ? shape[1] : shape.back();
   if (codec.rank > size)
     throw std::invalid_argument(fmt::format("expected a rank of at most {}, the size it compresses, got {}", size, codec.rank));
-  return {std::make_shared<Encode>(name + ".encode", codec, size), std::make_shared<Decode>(name + ".decode", codec, size)};
+  return {std::make_shared<LinearEncode>(name + ".encode", codec, size), std::make_shared<LinearDecode>(name + ".decode", codec, size)};
 }
 
 }  // namespace epipe::model

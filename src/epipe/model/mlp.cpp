@@ -9,7 +9,7 @@
 namespace epipe::model {
 namespace {
 
-constexpr std::int64_t kHidden = 128;
+constexpr std::int64_t kMlpHidden = 128;
 constexpr int kLayers = 4;
 
 // [B, ...] -> [B, out]
@@ -38,8 +38,8 @@ Layers make_mlp(const data::DataSpec& data, const std::string&) {
   Layers layers;
   for (int i = 0; i < kLayers; ++i) {
     const bool last = i + 1 == kLayers;
-    layers.push_back(std::make_shared<MlpLayer>(fmt::format("layers.{}", i), in, last ? data.classes : kHidden, !last));
-    in = kHidden;
+    layers.push_back(std::make_shared<MlpLayer>(fmt::format("layers.{}", i), in, last ? data.classes : kMlpHidden, !last));
+    in = kMlpHidden;
   }
   return layers;
 }

@@ -15,9 +15,9 @@ using layer::ConvShape;
 using layer::ForwardContext;
 using layer::Tensors;
 
-constexpr double kDropout = 0.2;
+constexpr double kMobileNetDropout = 0.2;
 constexpr std::int64_t kLastChannels = 1280;
-constexpr layer::Initialization kInitialization{
+constexpr layer::Initialization kMobileNetInitialization{
     .convolution = layer::Initialization::Rule::kFanOut, .linear = layer::Initialization::Rule::kNormal, .deviation = 0.01};
 
 // LibTorch 1.13 has no backward of hardtanh in bfloat16 on the CPU.
@@ -27,9 +27,9 @@ torch::Tensor clipped(const torch::Tensor& fresh) {
 }
 
 // [B, in, H, W] -> [B, out, H / stride, W / stride]
-class ConvLayer final : public layer::Layer {
+class MobileNetConv final : public layer::Layer {
  public:
-  ConvLayer(const std::string& name, const ConvShape& shape)
+  MobileNetConv(const std::string& name, const ConvShape& shape)
       : Layer(name),
         conv_(register_module("0", std::make_shared<layer::Conv2d>(shape))),
         norm_(register_module("1", std::make_shared<layer::DeferredBatchNorm>(shape.out))) {}
@@ -38,14 +38,14 @@ class ConvLayer final : public layer::Layer {
   double flops(const Tensors&, const Tensors& out) const override {
     return conv_->flops(out[0]) + 5.0 * static_cast<double>(out[0].numel());
   }
-  void initialize(std::uint64_t seed) override { layer::initialize(*this, seed, kInitialization); }
+  void initialize(std::uint64_t seed) override { layer::initialize(*this, seed, kMobileNetInitialization); }
 
  private:
   std::shared_ptr<layer::Conv2d> conv_;  // shared with the module tree, which owns them
   std::shared_ptr<layer::DeferredBatchNorm> norm_;
 };
 
-struct BlockShape {
+struct InvertedResidualShape {
   std::int64_t in = 1;
   std::int64_t out = 1;
   std::int64_t stride = 1;
@@ -55,7 +55,7 @@ struct BlockShape {
 // Expand by a 1x1 convolution (where there is an expansion), filter every channel by itself, project by a 1x1 convolution.
 class InvertedResidual final : public layer::Layer {
  public:
-  InvertedResidual(const std::string& name, const BlockShape& shape)
+  InvertedResidual(const std::string& name, const InvertedResidualShape& shape)
       : Layer(name),
         skip_(shape.stride == 1 && shape.in == shape.out),
         conv_(register_module("conv", std::make_shared<torch::nn::Module>())) {
@@ -78,7 +78,7 @@ class InvertedResidual final : public layer::Layer {
     return (expand_ ? expand_->flops(positions(in[0])) : 0) + filter_->flops(positions(out[0])) + project_->flops(out[0]) +
            4.0 * static_cast<double>(out[0].numel());
   }
-  void initialize(std::uint64_t seed) override { layer::initialize(*this, seed, kInitialization); }
+  void initialize(std::uint64_t seed) override { layer::initialize(*this, seed, kMobileNetInitialization); }
 
  private:
   bool skip_;
@@ -90,19 +90,19 @@ class InvertedResidual final : public layer::Layer {
 };
 
 // [B, 1280, H, W] -> [B, classes]
-class Classifier final : public layer::Layer {
+class MobileNetClassifier final : public layer::Layer {
  public:
-  explicit Classifier(std::int64_t classes)
+  explicit MobileNetClassifier(std::int64_t classes)
       : Layer("classifier"), linear_(register_module("1", std::make_shared<layer::Linear>(kLastChannels, classes))) {}
 
   Tensors forward(const Tensors& in, const ForwardContext& at) override {
     const auto pooled = torch::adaptive_avg_pool2d(in[0], {1, 1}).flatten(1);
-    return {linear_->forward(layer::dropout(pooled, kDropout, at, "classifier.0"))};
+    return {linear_->forward(layer::dropout(pooled, kMobileNetDropout, at, "classifier.0"))};
   }
   double flops(const Tensors& in, const Tensors&) const override {
     return static_cast<double>(in[0].numel()) + linear_->flops(in[0].size(0));
   }
-  void initialize(std::uint64_t seed) override { layer::initialize(*this, seed, kInitialization); }
+  void initialize(std::uint64_t seed) override { layer::initialize(*this, seed, kMobileNetInitialization); }
 
  private:
   std::shared_ptr<layer::Linear> linear_;  // shared with the module tree
@@ -119,17 +119,18 @@ constexpr std::array kGroups = {Group{1, 16, 1, 1}, Group{6, 24, 2, 2},  Group{6
 Layers make_mobilenet_v2(const data::DataSpec& data, const std::string&) {
   require_images("mobilenet_v2", data);
   std::int64_t channels = 32;
-  Layers layers = {std::make_shared<ConvLayer>("features.0", ConvShape{.in = data.shape[0], .out = channels, .stride = 2, .padding = 1})};
+  Layers layers = {
+      std::make_shared<MobileNetConv>("features.0", ConvShape{.in = data.shape[0], .out = channels, .stride = 2, .padding = 1})};
   const auto next_name = [&] { return fmt::format("features.{}", layers.size()); };
   for (const Group& group : kGroups) {
     for (std::int64_t i = 0; i < group.repeats; ++i) {
-      const BlockShape shape{channels, group.out, i == 0 ? group.stride : 1, group.expansion};
+      const InvertedResidualShape shape{channels, group.out, i == 0 ? group.stride : 1, group.expansion};
       layers.push_back(std::make_shared<InvertedResidual>(next_name(), shape));
       channels = group.out;
     }
   }
-  layers.push_back(std::make_shared<ConvLayer>(next_name(), ConvShape{.in = channels, .out = kLastChannels, .kernel = 1}));
-  layers.push_back(std::make_shared<Classifier>(data.classes));
+  layers.push_back(std::make_shared<MobileNetConv>(next_name(), ConvShape{.in = channels, .out = kLastChannels, .kernel = 1}));
+  layers.push_back(std::make_shared<MobileNetClassifier>(data.classes));
   return layers;
 }
 

@@ -9,7 +9,7 @@
 namespace epipe::model {
 namespace {
 
-constexpr std::size_t kMaxListed = 20;
+constexpr std::size_t kMaxListedProblems = 20;
 constexpr std::size_t kMaxShown = 100;
 
 // What does not fit, one line each, sorted by name.
@@ -37,7 +37,7 @@ std::vector<std::string> differences(const NamedTensors& from, const NamedTensor
 Result<void> load_into(const NamedTensors& from, const NamedTensors& to) {
   const auto lines = differences(from, to);
   if (!lines.empty()) {
-    const auto listed = std::min(lines.size(), kMaxListed);
+    const auto listed = std::min(lines.size(), kMaxListedProblems);
     std::string message = fmt::format("the weights do not fit the model: {}", fmt::join(lines.begin(), lines.begin() + listed, "; "));
     if (lines.size() > listed) message += fmt::format("; and {} more", lines.size() - listed);
     return Error{ErrorCode::kBadFile, std::move(message)};

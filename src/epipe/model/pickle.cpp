@@ -12,9 +12,7 @@
 namespace epipe::model {
 namespace {
 
-using Kind = PickleValue::Kind;
-
-Error bad(std::string message) { return {ErrorCode::kBadFile, std::move(message)}; }
+using PickleKind = PickleValue::Kind;
 
 // https://docs.python.org/3/library/pickletools.html
 enum class Op : std::uint8_t {
@@ -66,10 +64,10 @@ class Machine {
       if (!op) return Error{ErrorCode::kTruncated, "the pickle ends without its stop"};
       if (!step(static_cast<Op>(*op))) {
         if (complaint_.empty()) complaint_ = fmt::format("opcode 0x{:02x} does not fit where it stands", *op);
-        return bad(std::move(complaint_));
+        return bad_file(std::move(complaint_));
       }
     }
-    if (stack_.size() != 1) return bad(fmt::format("expected one value at the end of the pickle, got {}", stack_.size()));
+    if (stack_.size() != 1) return bad_file(fmt::format("expected one value at the end of the pickle, got {}", stack_.size()));
     pickle_.top = stack_[0];
     return std::move(pickle_);
   }
@@ -81,7 +79,7 @@ class Machine {
       case Op::kStop: return stopped_ = true;
       case Op::kMark: marks_.push_back(stack_.size()); return true;
       case Op::kPop: return take() != nullptr;
-      case Op::kNone: return push(Kind::kNone);
+      case Op::kNone: return push(PickleKind::kNone);
       case Op::kNewTrue: return number(1);
       case Op::kNewFalse: return number(0);
       case Op::kBinInt: return fixed<std::int32_t>();
@@ -90,17 +88,17 @@ class Machine {
       case Op::kLong1: return long1();
       case Op::kBinFloat: return reader_.take<std::uint64_t>() && number(0);
       case Op::kBinUnicode: return text();
-      case Op::kEmptyList: return push(Kind::kList);
-      case Op::kEmptyTuple: return push(Kind::kTuple);
-      case Op::kEmptyDict: return push(Kind::kDict);
+      case Op::kEmptyList: return push(PickleKind::kList);
+      case Op::kEmptyTuple: return push(PickleKind::kTuple);
+      case Op::kEmptyDict: return push(PickleKind::kDict);
       case Op::kTuple: return has_mark() && tuple(marked());
       case Op::kTuple1: return tuple(1);
       case Op::kTuple2: return tuple(2);
       case Op::kTuple3: return tuple(3);
-      case Op::kAppend: return extend(Kind::kList, 1);
-      case Op::kAppends: return has_mark() && extend(Kind::kList, marked());
-      case Op::kSetItem: return extend(Kind::kDict, 2);
-      case Op::kSetItems: return has_mark() && extend(Kind::kDict, marked());
+      case Op::kAppend: return extend(PickleKind::kList, 1);
+      case Op::kAppends: return has_mark() && extend(PickleKind::kList, marked());
+      case Op::kSetItem: return extend(PickleKind::kDict, 2);
+      case Op::kSetItems: return has_mark() && extend(PickleKind::kDict, marked());
       case Op::kBinPut: return put<std::uint8_t>();
       case Op::kLongBinPut: return put<std::uint32_t>();
       case Op::kBinGet: return get<std::uint8_t>();
@@ -138,12 +136,12 @@ class Machine {
     marks_.pop_back();
     return count;
   }
-  bool push(Kind kind, std::int64_t number = 0, std::string_view text = {}) {
+  bool push(PickleKind kind, std::int64_t number = 0, std::string_view text = {}) {
     stack_.push_back(&pickle_.values.emplace_back(PickleValue{kind, number, text}));
     return true;
   }
 
-  bool number(std::int64_t value) { return push(Kind::kNumber, value); }
+  bool number(std::int64_t value) { return push(PickleKind::kNumber, value); }
   template <typename T>
   bool fixed() {
     const auto value = reader_.take<T>();
@@ -164,7 +162,7 @@ class Machine {
   bool text() {
     const auto length = reader_.take<std::uint32_t>();
     const auto bytes = length ? reader_.take_bytes(*length) : std::nullopt;
-    return bytes && push(Kind::kText, 0, {reinterpret_cast<const char*>(bytes->data()), bytes->size()});
+    return bytes && push(PickleKind::kText, 0, {reinterpret_cast<const char*>(bytes->data()), bytes->size()});
   }
 
   // The last `count` values, popped.
@@ -177,13 +175,13 @@ class Machine {
   bool tuple(std::size_t count) {
     auto items = pop(count);
     if (!items) return false;
-    push(Kind::kTuple);
+    push(PickleKind::kTuple);
     stack_.back()->items = std::move(*items);
     return true;
   }
-  bool extend(Kind kind, std::size_t count) {
+  bool extend(PickleKind kind, std::size_t count) {
     const auto items = pop(count);
-    if (!items || top() == nullptr || top()->kind != kind || (kind == Kind::kDict && count % 2 != 0)) return false;
+    if (!items || top() == nullptr || top()->kind != kind || (kind == PickleKind::kDict && count % 2 != 0)) return false;
     top()->items.insert(top()->items.end(), items->begin(), items->end());
     return true;
   }
@@ -215,11 +213,11 @@ class Machine {
     const auto module = line();
     const auto name = module ? line() : std::nullopt;
     if (!name) return false;
-    if (*module == "torch" && name->ends_with("Storage")) return push(Kind::kStorageType, 0, *name);
+    if (*module == "torch" && name->ends_with("Storage")) return push(PickleKind::kStorageType, 0, *name);
     for (const std::string_view known : kFunctions) {
       const bool same =
           known.starts_with(*module) && known.substr(module->size()).starts_with(".") && known.substr(module->size() + 1) == *name;
-      if (same) return push(Kind::kFunction, 0, known);
+      if (same) return push(PickleKind::kFunction, 0, known);
     }
     return complain(
         fmt::format("the file asks for {}.{}, which no state dict needs; it is not loaded", in_quotes(*module), in_quotes(*name)));
@@ -228,34 +226,36 @@ class Machine {
   bool reduce() {
     const PickleValue* const arguments = take();
     const PickleValue* const function = take();
-    if (arguments == nullptr || function == nullptr || function->kind != Kind::kFunction || arguments->kind != Kind::kTuple) return false;
+    if (arguments == nullptr || function == nullptr || function->kind != PickleKind::kFunction || arguments->kind != PickleKind::kTuple)
+      return false;
     const auto& items = arguments->items;
-    if (function->text == kFunctions[0]) return items.empty() && push(Kind::kDict);
+    if (function->text == kFunctions[0]) return items.empty() && push(PickleKind::kDict);
     if (function->text == kFunctions[1]) return tensor(items);
-    const bool wanted = !items.empty() && items[0]->kind == (function->text == kFunctions[2] ? Kind::kTensor : Kind::kTuple);
+    const bool wanted = !items.empty() && items[0]->kind == (function->text == kFunctions[2] ? PickleKind::kTensor : PickleKind::kTuple);
     if (!wanted) return false;
     stack_.push_back(items[0]);  // not a copy: a file may ask for this often
     return true;
   }
   bool tensor(const std::vector<PickleValue*>& items) {
-    const bool fits = items.size() >= 4 && items[0]->kind == Kind::kStorage && items[1]->kind == Kind::kNumber &&
-                      items[2]->kind == Kind::kTuple && items[3]->kind == Kind::kTuple;
+    const bool fits = items.size() >= 4 && items[0]->kind == PickleKind::kStorage && items[1]->kind == PickleKind::kNumber &&
+                      items[2]->kind == PickleKind::kTuple && items[3]->kind == PickleKind::kTuple;
     if (!fits) return complain("expected a tensor's storage, offset, sizes and strides");
-    push(Kind::kTensor);
+    push(PickleKind::kTensor);
     stack_.back()->items.assign(items.begin(), items.begin() + 4);
     return true;
   }
   // The attributes of a state dict (versions of its modules) are of no use here.
   bool build() {
     const PickleValue* const state = take();
-    return state != nullptr && top() != nullptr && top()->kind == Kind::kDict;
+    return state != nullptr && top() != nullptr && top()->kind == PickleKind::kDict;
   }
   bool storage() {
     const PickleValue* const id = take();
-    const bool fits = id != nullptr && id->kind == Kind::kTuple && id->items.size() == 5 && id->items[0]->text == "storage" &&
-                      id->items[1]->kind == Kind::kStorageType && id->items[2]->kind == Kind::kText && id->items[4]->kind == Kind::kNumber;
+    const bool fits = id != nullptr && id->kind == PickleKind::kTuple && id->items.size() == 5 && id->items[0]->text == "storage" &&
+                      id->items[1]->kind == PickleKind::kStorageType && id->items[2]->kind == PickleKind::kText &&
+                      id->items[4]->kind == PickleKind::kNumber;
     if (!fits) return complain("expected a storage's type, key, device and size");
-    push(Kind::kStorage);
+    push(PickleKind::kStorage);
     stack_.back()->items = id->items;
     return true;
   }

@@ -9,19 +9,19 @@
 namespace epipe::model {
 namespace {
 
-constexpr std::string_view kRoberta = "roberta:";
+constexpr std::string_view kRobertaScheme = "roberta:";
 
 }  // namespace
 
 std::string portable_name(std::string_view name) {
-  if (!name.starts_with(kRoberta)) return std::string(name);
-  const auto config = roberta_config_of(std::string(name.substr(kRoberta.size())));
+  if (!name.starts_with(kRobertaScheme)) return std::string(name);
+  const auto config = roberta_config_of(std::string(name.substr(kRobertaScheme.size())));
   if (!config) throw std::invalid_argument(config.error().message);
-  return std::string(kRoberta) + to_json_text(config.value());
+  return std::string(kRobertaScheme) + to_json_text(config.value());
 }
 
 bool is_portable(std::string_view name) {
-  if (name.starts_with(kRoberta)) return name.substr(kRoberta.size()).starts_with('{');
+  if (name.starts_with(kRobertaScheme)) return name.substr(kRobertaScheme.size()).starts_with('{');
   const auto names = model_names();
   return name.find(':') == std::string_view::npos && std::find(names.begin(), names.end(), name) != names.end();
 }

@@ -10,28 +10,28 @@
 namespace epipe::model {
 namespace {
 
-using Kind = data::DataSpec::Kind;
+using InputKind = data::DataSpec::Kind;
 
 struct Entry {
   std::string_view name;
   std::string_view argument;  // "" where it takes none; in brackets where it may be left out
-  Kind kind;
+  InputKind kind;
   Layers (*make)(const data::DataSpec&, const std::string&);
 };
 
 constexpr std::array kZoo = {
-    Entry{"mlp", "", Kind::kImages, make_mlp},
-    Entry{"cnn", "", Kind::kImages, make_cnn},
-    Entry{"transformer", "", Kind::kText, make_transformer},
-    Entry{"mobilenet_v2", "", Kind::kImages, make_mobilenet_v2},
-    Entry{"resnet18", "", Kind::kImages, make_resnet18},
-    Entry{"resnet50", "", Kind::kImages, make_resnet50},
-    Entry{"resnet101", "", Kind::kImages, make_resnet101},
-    Entry{"vgg13", "", Kind::kImages, make_vgg13},
-    Entry{"amoebanet_d", "[CELLSxFILTERS]", Kind::kImages, make_amoebanet_d},
-    Entry{"roberta-base", "", Kind::kText, make_roberta_base},
-    Entry{"roberta", "DIR", Kind::kText, make_roberta},
-    Entry{"torchscript", "FILE", Kind::kImages, make_torchscript},
+    Entry{"mlp", "", InputKind::kImages, make_mlp},
+    Entry{"cnn", "", InputKind::kImages, make_cnn},
+    Entry{"transformer", "", InputKind::kText, make_transformer},
+    Entry{"mobilenet_v2", "", InputKind::kImages, make_mobilenet_v2},
+    Entry{"resnet18", "", InputKind::kImages, make_resnet18},
+    Entry{"resnet50", "", InputKind::kImages, make_resnet50},
+    Entry{"resnet101", "", InputKind::kImages, make_resnet101},
+    Entry{"vgg13", "", InputKind::kImages, make_vgg13},
+    Entry{"amoebanet_d", "[CELLSxFILTERS]", InputKind::kImages, make_amoebanet_d},
+    Entry{"roberta-base", "", InputKind::kText, make_roberta_base},
+    Entry{"roberta", "DIR", InputKind::kText, make_roberta},
+    Entry{"torchscript", "FILE", InputKind::kImages, make_torchscript},
 };
 
 // The entry and the argument that a name such as "roberta:DIR" gives it.
@@ -64,7 +64,7 @@ std::vector<std::string> model_names() {
   return names;
 }
 
-bool takes_text(std::string_view name) { return find(name).first->kind == Kind::kText; }
+bool takes_text(std::string_view name) { return find(name).first->kind == InputKind::kText; }
 
 Model build_model(std::string_view name, const data::DataSpec& data) {
   const auto [entry, argument] = find(name);
@@ -89,13 +89,13 @@ NamedTensors tensors_of(const Model& model) {
 }
 
 void require_images(std::string_view model, const data::DataSpec& data) {
-  if (data.kind == Kind::kImages && data.shape.size() == 3) return;
+  if (data.kind == InputKind::kImages && data.shape.size() == 3) return;
   throw std::invalid_argument(fmt::format("{} takes images [C, H, W], got {} of shape [{}]", model,
-                                          data.kind == Kind::kText ? "text" : "samples", fmt::join(data.shape, ", ")));
+                                          data.kind == InputKind::kText ? "text" : "samples", fmt::join(data.shape, ", ")));
 }
 
 void require_text(std::string_view model, const data::DataSpec& data) {
-  if (data.kind == Kind::kText && data.shape.size() == 1) return;
+  if (data.kind == InputKind::kText && data.shape.size() == 1) return;
   throw std::invalid_argument(fmt::format("{} takes text [T]; images of shape [{}] want cnn, mobilenet_v2 or another model for images",
                                           model, fmt::join(data.shape, ", ")));
 }

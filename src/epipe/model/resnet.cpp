@@ -16,12 +16,12 @@ using layer::DeferredBatchNorm;
 using layer::ForwardContext;
 using layer::Tensors;
 
-constexpr layer::Initialization kInitialization{.convolution = layer::Initialization::Rule::kFanOut, .random_bias = true};
+constexpr layer::Initialization kResNetInitialization{.convolution = layer::Initialization::Rule::kFanOut, .random_bias = true};
 
 // [B, in, H, W] -> [B, 64, H / 4, W / 4]
-class Stem final : public layer::Layer {
+class ResNetStem final : public layer::Layer {
  public:
-  explicit Stem(std::int64_t channels)
+  explicit ResNetStem(std::int64_t channels)
       : Layer("stem", ""),
         conv_(register_module("conv1",
                               std::make_shared<Conv2d>(ConvShape{.in = channels, .out = 64, .kernel = 7, .stride = 2, .padding = 3}))),
@@ -33,14 +33,14 @@ class Stem final : public layer::Layer {
   double flops(const Tensors& in, const Tensors&) const override {
     return 2.0 * static_cast<double>(positions(in[0]) / 4 * (conv_->weight.numel() + 3 * 64));
   }
-  void initialize(std::uint64_t seed) override { layer::initialize(*this, seed, kInitialization); }
+  void initialize(std::uint64_t seed) override { layer::initialize(*this, seed, kResNetInitialization); }
 
  private:
   std::shared_ptr<Conv2d> conv_;  // shared with the module tree, which owns them
   std::shared_ptr<DeferredBatchNorm> norm_;
 };
 
-struct BlockShape {
+struct ResNetBlockShape {
   std::int64_t in = 64;
   std::int64_t width = 64;
   std::int64_t stride = 1;
@@ -50,9 +50,9 @@ struct BlockShape {
 };
 
 // Two 3x3 convolutions, or 1x1, 3x3, 1x1 around a narrow middle; then the input is added, itself or through a 1x1 convolution.
-class Block final : public layer::Layer {
+class ResNetBlock final : public layer::Layer {
  public:
-  Block(const std::string& name, const BlockShape& s) : Layer(name) {
+  ResNetBlock(const std::string& name, const ResNetBlockShape& s) : Layer(name) {
     if (s.bottleneck) {
       add({.in = s.in, .out = s.width, .kernel = 1});
       add({.in = s.width, .out = s.width, .stride = s.stride, .padding = 1});
@@ -83,7 +83,7 @@ class Block final : public layer::Layer {
     }
     return total;
   }
-  void initialize(std::uint64_t seed) override { layer::initialize(*this, seed, kInitialization); }
+  void initialize(std::uint64_t seed) override { layer::initialize(*this, seed, kResNetInitialization); }
 
  private:
   void add(const ConvShape& shape) {
@@ -98,9 +98,9 @@ class Block final : public layer::Layer {
 };
 
 // [B, C, H, W] -> [B, classes]
-class Classifier final : public layer::Layer {
+class ResNetClassifier final : public layer::Layer {
  public:
-  Classifier(std::int64_t channels, std::int64_t classes)
+  ResNetClassifier(std::int64_t channels, std::int64_t classes)
       : Layer("fc", ""), linear_(register_module("fc", std::make_shared<layer::Linear>(channels, classes))) {}
 
   Tensors forward(const Tensors& in, const ForwardContext&) override {
@@ -109,7 +109,7 @@ class Classifier final : public layer::Layer {
   double flops(const Tensors& in, const Tensors&) const override {
     return static_cast<double>(in[0].numel()) + linear_->flops(in[0].size(0));
   }
-  void initialize(std::uint64_t seed) override { layer::initialize(*this, seed, kInitialization); }
+  void initialize(std::uint64_t seed) override { layer::initialize(*this, seed, kResNetInitialization); }
 
  private:
   std::shared_ptr<layer::Linear> linear_;  // shared with the module tree
@@ -117,17 +117,17 @@ class Classifier final : public layer::Layer {
 
 Layers make_resnet(std::string_view name, const data::DataSpec& data, bool bottleneck, const std::array<int, 4>& blocks) {
   require_images(name, data);
-  Layers layers = {std::make_shared<Stem>(data.shape[0])};
-  BlockShape shape{.bottleneck = bottleneck};
+  Layers layers = {std::make_shared<ResNetStem>(data.shape[0])};
+  ResNetBlockShape shape{.bottleneck = bottleneck};
   for (std::size_t group = 0; group < blocks.size(); ++group) {
     for (int i = 0; i < blocks[group]; ++i) {
       shape.stride = group > 0 && i == 0 ? 2 : 1;
       shape.width = std::int64_t{64} << group;
-      layers.push_back(std::make_shared<Block>(fmt::format("layer{}.{}", group + 1, i), shape));
+      layers.push_back(std::make_shared<ResNetBlock>(fmt::format("layer{}.{}", group + 1, i), shape));
       shape.in = shape.out();
     }
   }
-  layers.push_back(std::make_shared<Classifier>(shape.in, data.classes));
+  layers.push_back(std::make_shared<ResNetClassifier>(shape.in, data.classes));
   return layers;
 }
 

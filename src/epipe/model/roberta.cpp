@@ -57,9 +57,9 @@ class Output final : public torch::nn::Module {
 };
 
 // [B, T] token ids -> [B, T, F]
-class Embeddings final : public RobertaLayer {
+class RobertaEmbeddings final : public RobertaLayer {
  public:
-  explicit Embeddings(const RobertaConfig& c)
+  explicit RobertaEmbeddings(const RobertaConfig& c)
       : RobertaLayer("embeddings", "roberta.embeddings.", c),
         word_(register_module("word_embeddings", std::make_shared<Embedding>(c.vocab_size, c.hidden_size))),
         position_(register_module("position_embeddings", std::make_shared<Embedding>(c.max_position_embeddings, c.hidden_size))),
@@ -92,9 +92,9 @@ class Embeddings final : public RobertaLayer {
 };
 
 // [B, T, F] -> [B, T, F]
-class Attention final : public RobertaLayer {
+class RobertaAttention final : public RobertaLayer {
  public:
-  Attention(std::int64_t block, const RobertaConfig& c)
+  RobertaAttention(std::int64_t block, const RobertaConfig& c)
       : RobertaLayer(fmt::format("layer.{}.attention", block), fmt::format("roberta.encoder.layer.{}.attention.", block), c),
         self_(register_module("self", std::make_shared<torch::nn::Module>())),
         query_(self_->register_module("query", std::make_shared<Linear>(c.hidden_size, c.hidden_size))),
@@ -133,9 +133,9 @@ class Attention final : public RobertaLayer {
 };
 
 // [B, T, F] -> [B, T, F]
-class FeedForward final : public RobertaLayer {
+class RobertaFeedForward final : public RobertaLayer {
  public:
-  FeedForward(std::int64_t block, const RobertaConfig& c)
+  RobertaFeedForward(std::int64_t block, const RobertaConfig& c)
       : RobertaLayer(fmt::format("layer.{}.ffn", block), fmt::format("roberta.encoder.layer.{}.", block), c),
         intermediate_(register_module("intermediate", std::make_shared<torch::nn::Module>())),
         up_(intermediate_->register_module("dense", std::make_shared<Linear>(c.hidden_size, c.intermediate_size))),
@@ -180,10 +180,10 @@ Layers make_layers(const RobertaConfig& c, const data::DataSpec& data) {
     throw std::invalid_argument(fmt::format("expected at most {} tokens out of {}, the data has {} out of {}", longest, c.vocab_size,
                                             data.shape[0], data.vocabulary));
   }
-  Layers layers = {std::make_shared<Embeddings>(c)};
+  Layers layers = {std::make_shared<RobertaEmbeddings>(c)};
   for (std::int64_t i = 0; i < c.num_hidden_layers; ++i) {
-    layers.push_back(std::make_shared<Attention>(i, c));
-    layers.push_back(std::make_shared<FeedForward>(i, c));
+    layers.push_back(std::make_shared<RobertaAttention>(i, c));
+    layers.push_back(std::make_shared<RobertaFeedForward>(i, c));
   }
   layers.push_back(std::make_shared<Head>(c, data.classes));
   return layers;

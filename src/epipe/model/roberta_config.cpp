@@ -13,12 +13,10 @@ constexpr std::uint64_t kMaxBytes = 1 << 20;
 constexpr std::int64_t kMaxSize = 1 << 20;
 constexpr std::int64_t kMaxLayers = 1000;
 
-Error bad(std::string message) { return {ErrorCode::kBadFile, std::move(message)}; }
-
 // Reads fields of an object; remembers the first that does not fit.
-class Fields {
+class RobertaFields {
  public:
-  explicit Fields(const nlohmann::json& object) : object_(object) {}
+  explicit RobertaFields(const nlohmann::json& object) : object_(object) {}
 
   void size(const char* name, std::int64_t& value, std::int64_t least = 1, std::int64_t most = kMaxSize) {
     const auto* const field = find(name);
@@ -64,12 +62,12 @@ class Fields {
 
 Result<RobertaConfig> parse_roberta_config(std::string_view json) {
   const auto object = nlohmann::json::parse(json, nullptr, /*allow_exceptions=*/false);
-  if (!object.is_object()) return bad("expected a JSON object with a RoBERTa's sizes");
+  if (!object.is_object()) return bad_file("expected a JSON object with a RoBERTa's sizes");
   RobertaConfig c;
   c.max_position_embeddings = 512;
   c.type_vocab_size = 2;
   c.layer_norm_eps = 1e-12;
-  Fields fields(object);
+  RobertaFields fields(object);
   fields.text("model_type", "roberta");
   fields.text("hidden_act", "gelu");
   fields.text("position_embedding_type", "absolute");
@@ -92,7 +90,7 @@ Result<RobertaConfig> parse_roberta_config(std::string_view json) {
   }
   if (c.pad_token_id >= c.vocab_size) fields.complain(fmt::format("pad_token_id {} is no token of {}", c.pad_token_id, c.vocab_size));
   if (c.pad_token_id + 1 >= c.max_position_embeddings) fields.complain("max_position_embeddings leaves no position after the padding's");
-  if (!fields.complaint().empty()) return bad(fields.complaint());
+  if (!fields.complaint().empty()) return bad_file(fields.complaint());
   return c;
 }
 
@@ -101,7 +99,7 @@ Result<RobertaConfig> read_roberta_config(const std::string& path) {
   const auto bytes = read_file(file, kMaxBytes);
   if (!bytes) return bytes.error();
   auto config = parse_roberta_config({reinterpret_cast<const char*>(bytes.value().data()), bytes.value().size()});
-  if (!config) return bad(fmt::format("{}: {}", file, config.error().message));
+  if (!config) return bad_file(fmt::format("{}: {}", file, config.error().message));
   return config;
 }
 

@@ -11,15 +11,13 @@
 namespace epipe::model {
 namespace {
 
-constexpr std::uint64_t kMaxFileBytes = std::uint64_t{1} << 36;
-
-Error bad(std::string message) { return {ErrorCode::kBadFile, std::move(message)}; }
+constexpr std::uint64_t kMaxSafetensorsBytes = std::uint64_t{1} << 36;
 
 Result<torch::Tensor> copy_values(const TensorEntry& entry, ByteView values) {
   // Any other byte is no bool: reading it would be undefined.
   const auto no_bool = [](std::byte b) { return b > std::byte{1}; };
   if (entry.dtype == torch::kBool && std::any_of(values.begin(), values.end(), no_bool)) {
-    return bad(fmt::format("expected only the bytes 0 and 1 in tensor {} of dtype BOOL", in_quotes(entry.name)));
+    return bad_file(fmt::format("expected only the bytes 0 and 1 in tensor {} of dtype BOOL", in_quotes(entry.name)));
   }
   auto x = torch::empty(entry.shape, entry.dtype);
   if (!values.empty()) std::memcpy(x.data_ptr(), values.data(), values.size());
@@ -28,13 +26,13 @@ Result<torch::Tensor> copy_values(const TensorEntry& entry, ByteView values) {
 
 // The tensor as its bytes go into a file.
 Result<torch::Tensor> dense(const std::string& name, const torch::Tensor& x) {
-  if (name == "__metadata__") return bad("a tensor cannot be named __metadata__: safetensors keeps texts there");
-  if (!x.defined() || x.layout() != torch::kStrided) return bad(fmt::format("expected tensor {} to be dense", in_quotes(name)));
+  if (name == "__metadata__") return bad_file("a tensor cannot be named __metadata__: safetensors keeps texts there");
+  if (!x.defined() || x.layout() != torch::kStrided) return bad_file(fmt::format("expected tensor {} to be dense", in_quotes(name)));
   if (!dtype_order(x.scalar_type())) {
-    return bad(fmt::format("safetensors has no dtype for {}, which tensor {} holds", c10::toString(x.scalar_type()), in_quotes(name)));
+    return bad_file(fmt::format("safetensors has no dtype for {}, which tensor {} holds", c10::toString(x.scalar_type()), in_quotes(name)));
   }
   if (static_cast<std::size_t>(x.dim()) > kMaxDims) {
-    return bad(fmt::format("expected at most {} dimensions, got {} in tensor {}", kMaxDims, x.dim(), in_quotes(name)));
+    return bad_file(fmt::format("expected at most {} dimensions, got {} in tensor {}", kMaxDims, x.dim(), in_quotes(name)));
   }
   return x.detach().to(torch::kCPU).contiguous();
 }
@@ -97,7 +95,7 @@ Result<Bytes> serialize_safetensors(const NamedTensors& tensors, const Metadata&
 }
 
 Result<SafeTensors> read_safetensors(const std::string& path) {
-  const auto bytes = read_file(path, kMaxFileBytes);
+  const auto bytes = read_file(path, kMaxSafetensorsBytes);
   if (!bytes) return bytes.error();
   auto file = parse_safetensors(bytes.value());
   if (!file) return Error{file.error().code, fmt::format("{}: {}", path, file.error().message)};

@@ -38,10 +38,8 @@ std::optional<Dtype> dtype_named(std::string_view name) {
   return found == kDtypes.end() ? std::nullopt : std::optional(*found);
 }
 
-Error bad(std::string message) { return {ErrorCode::kBadFile, std::move(message)}; }
-
 // One tensor's object as it stands in the header, nothing checked.
-struct Fields {
+struct TensorFields {
   std::optional<std::string> dtype;
   std::optional<std::vector<std::uint64_t>> shape;
   std::optional<std::vector<std::uint64_t>> offsets;
@@ -59,28 +57,28 @@ std::optional<std::uint64_t> byte_count(const std::vector<std::uint64_t>& shape,
   return empty ? 0 : *extent;
 }
 
-Result<TensorEntry> check_entry(std::string name, const Fields& fields, std::uint64_t data_bytes) {
+Result<TensorEntry> check_entry(std::string name, const TensorFields& fields, std::uint64_t data_bytes) {
   const std::string shown = in_quotes(name);
   if (!fields.dtype || !fields.shape || !fields.offsets) {
-    return bad(fmt::format("expected dtype, shape and data_offsets for tensor {}, got no {}", shown,
-                           !fields.dtype ? "dtype" : (!fields.shape ? "shape" : "data_offsets")));
+    return bad_file(fmt::format("expected dtype, shape and data_offsets for tensor {}, got no {}", shown,
+                                !fields.dtype ? "dtype" : (!fields.shape ? "shape" : "data_offsets")));
   }
   const auto dtype = dtype_named(*fields.dtype);
   if (!dtype) {
-    return bad(fmt::format("tensor {} has the unknown dtype {}; expected one of I64 F64 F32 I32 BF16 F16 I16 I8 U8 BOOL", shown,
-                           in_quotes(*fields.dtype)));
+    return bad_file(fmt::format("tensor {} has the unknown dtype {}; expected one of I64 F64 F32 I32 BF16 F16 I16 I8 U8 BOOL", shown,
+                                in_quotes(*fields.dtype)));
   }
   const auto& shape = *fields.shape;
   const auto needed = byte_count(shape, c10::elementSize(dtype->type));
-  if (!needed) return bad(fmt::format("the shape [{}] of tensor {} overflows 63 bits", fmt::join(shape, ", "), shown));
+  if (!needed) return bad_file(fmt::format("the shape [{}] of tensor {} overflows 63 bits", fmt::join(shape, ", "), shown));
   const auto& offsets = *fields.offsets;
-  if (offsets.size() != 2) return bad(fmt::format("expected 2 data_offsets for tensor {}, got {}", shown, offsets.size()));
+  if (offsets.size() != 2) return bad_file(fmt::format("expected 2 data_offsets for tensor {}, got {}", shown, offsets.size()));
   const std::uint64_t begin = offsets[0];
   const std::uint64_t end = offsets[1];
-  if (begin > end) return bad(fmt::format("the data_offsets of tensor {} end at {}, before they begin at {}", shown, end, begin));
+  if (begin > end) return bad_file(fmt::format("the data_offsets of tensor {} end at {}, before they begin at {}", shown, end, begin));
   if (end - begin != *needed) {
-    return bad(fmt::format("expected {} bytes for tensor {} of shape [{}] and dtype {}, got data_offsets of {} bytes", *needed, shown,
-                           fmt::join(shape, ", "), dtype->name, end - begin));
+    return bad_file(fmt::format("expected {} bytes for tensor {} of shape [{}] and dtype {}, got data_offsets of {} bytes", *needed, shown,
+                                fmt::join(shape, ", "), dtype->name, end - begin));
   }
   if (end > data_bytes) {
     return Error{ErrorCode::kTruncated,
@@ -93,16 +91,16 @@ Result<void> check_coverage(const std::vector<TensorEntry>& sorted, std::uint64_
   std::uint64_t covered = 0;
   for (const TensorEntry& entry : sorted) {
     if (entry.begin > covered) {
-      return bad(fmt::format("a hole in the data: no tensor covers bytes {} to {}, before tensor {}", covered, entry.begin,
-                             in_quotes(entry.name)));
+      return bad_file(fmt::format("a hole in the data: no tensor covers bytes {} to {}, before tensor {}", covered, entry.begin,
+                                  in_quotes(entry.name)));
     }
     if (entry.begin < covered) {
-      return bad(fmt::format("tensor {} overlaps the one before it: expected it to begin at byte {}, got {}", in_quotes(entry.name),
-                             covered, entry.begin));
+      return bad_file(fmt::format("tensor {} overlaps the one before it: expected it to begin at byte {}, got {}", in_quotes(entry.name),
+                                  covered, entry.begin));
     }
     covered = entry.end;
   }
-  if (covered != data_bytes) return bad(fmt::format("{} bytes behind the last tensor; expected none", data_bytes - covered));
+  if (covered != data_bytes) return bad_file(fmt::format("{} bytes behind the last tensor; expected none", data_bytes - covered));
   return {};
 }
 
@@ -207,7 +205,7 @@ class HeaderReader final : public nlohmann::json_sax<Json> {
     return in_metadata_ || key_ == "dtype" ? "a string" : "an array";
   }
   bool unexpected(std::string_view got) { return fail(fmt::format("expected {} for {}, got {}", wanted(), where(), got)); }
-  bool fail(std::string message) { return fail(bad(std::move(message))); }
+  bool fail(std::string message) { return fail(bad_file(std::move(message))); }
   bool fail(Error error) {
     error_ = std::move(error);
     return false;
@@ -222,7 +220,7 @@ class HeaderReader final : public nlohmann::json_sax<Json> {
   bool in_metadata_ = false;
   std::string name_;                               // the last key at depth 1
   std::string key_;                                // the last key at depth 2
-  Fields fields_;                                  // of the tensor being read
+  TensorFields fields_;                            // of the tensor being read
   std::vector<std::uint64_t>* numbers_ = nullptr;  // at depth 3: the field of fields_ that is being filled
 };
 
@@ -240,10 +238,10 @@ std::optional<std::size_t> dtype_order(torch::ScalarType dtype) {
 }
 
 Result<SafeTensorsHeader> parse_safetensors_header(std::string_view json, std::uint64_t data_bytes) {
-  if (!json.starts_with('{')) return bad("expected the header to begin with {");
+  if (!json.starts_with('{')) return bad_file("expected the header to begin with {");
   // The parser would take a zero for the end of its input and leave what follows unread.
   if (const auto zero = json.find('\0'); zero != std::string_view::npos) {
-    return bad(fmt::format("the header is not valid JSON in UTF-8, byte {}: a zero", zero + 1));
+    return bad_file(fmt::format("the header is not valid JSON in UTF-8, byte {}: a zero", zero + 1));
   }
   HeaderReader reader(data_bytes);
   Json::sax_parse(json.begin(), json.end(), &reader);
@@ -261,7 +259,7 @@ Result<std::string> format_safetensors_header(const SafeTensorsHeader& header) {
     if (!header.metadata.empty()) members.push_back(fmt::format("\"{}\":{}", kMetadata, Json(header.metadata).dump()));
     for (const TensorEntry& entry : header.tensors) members.push_back(format_entry(entry));
   } catch (const Json::type_error&) {
-    return bad("expected names and metadata in UTF-8");
+    return bad_file("expected names and metadata in UTF-8");
   }
   std::string text = fmt::format("{{{}}}", fmt::join(members, ","));
   text.append((8 - text.size() % 8) % 8, ' ');

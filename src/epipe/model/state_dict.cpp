@@ -14,9 +14,7 @@
 namespace epipe::model {
 namespace {
 
-using Kind = PickleValue::Kind;
-
-Error bad(std::string message) { return {ErrorCode::kBadFile, std::move(message)}; }
+using PickleKind = PickleValue::Kind;
 
 struct StorageType {
   std::string_view name;
@@ -40,9 +38,9 @@ class Storages {
     const std::string key(storage.items[2]->text);
     const auto type =
         std::find_if(kStorageTypes.begin(), kStorageTypes.end(), [&](const auto& t) { return t.name == storage.items[1]->text; });
-    if (type == kStorageTypes.end()) return bad(fmt::format("values of type {} are not known", in_quotes(storage.items[1]->text)));
+    if (type == kStorageTypes.end()) return bad_file(fmt::format("values of type {} are not known", in_quotes(storage.items[1]->text)));
     if (const auto found = read_.find(key); found != read_.end()) {
-      if (found->second.scalar_type() != type->dtype) return bad(fmt::format("storage {} has two types", in_quotes(key)));
+      if (found->second.scalar_type() != type->dtype) return bad_file(fmt::format("storage {} has two types", in_quotes(key)));
       return found->second;
     }
     auto values = copy(key, type->dtype);
@@ -55,10 +53,10 @@ class Storages {
     const auto bytes = archive_.read(folder_ + "data/" + key);
     if (!bytes) return bytes.error();
     const std::size_t each = c10::elementSize(dtype);
-    if (bytes.value().size() % each != 0) return bad(fmt::format("storage {} ends within a value", in_quotes(key)));
+    if (bytes.value().size() % each != 0) return bad_file(fmt::format("storage {} ends within a value", in_quotes(key)));
     const auto no_bool = [](std::byte b) { return b > std::byte{1}; };  // reading it would be undefined
     if (dtype == torch::kBool && std::any_of(bytes.value().begin(), bytes.value().end(), no_bool)) {
-      return bad(fmt::format("expected only the bytes 0 and 1 in storage {}", in_quotes(key)));
+      return bad_file(fmt::format("expected only the bytes 0 and 1 in storage {}", in_quotes(key)));
     }
     auto values = torch::empty({static_cast<std::int64_t>(bytes.value().size() / each)}, dtype);
     if (!bytes.value().empty()) std::memcpy(values.data_ptr(), bytes.value().data(), bytes.value().size());
@@ -73,7 +71,7 @@ class Storages {
 std::optional<std::vector<std::int64_t>> numbers(const PickleValue& tuple) {
   std::vector<std::int64_t> all;
   for (const PickleValue* item : tuple.items) {
-    if (item->kind != Kind::kNumber || item->number < 0 || all.size() == kMaxDims) return std::nullopt;
+    if (item->kind != PickleKind::kNumber || item->number < 0 || all.size() == kMaxDims) return std::nullopt;
     all.push_back(item->number);
   }
   return all;
@@ -97,12 +95,13 @@ Result<torch::Tensor> make_tensor(const PickleValue& tensor, Storages& storages)
   const auto sizes = numbers(*tensor.items[2]);
   const auto strides = numbers(*tensor.items[3]);
   const std::int64_t offset = tensor.items[1]->number;
-  if (!sizes || !strides || sizes->size() != strides->size() || offset < 0) return bad("expected sizes, strides and an offset from 0 on");
+  if (!sizes || !strides || sizes->size() != strides->size() || offset < 0)
+    return bad_file("expected sizes, strides and an offset from 0 on");
   const auto storage = storages.get(*tensor.items[0]);
   if (!storage) return storage.error();
   const auto needed = reach(offset, *sizes, *strides);
   if (!needed || *needed > static_cast<std::uint64_t>(storage.value().numel())) {
-    return bad(fmt::format("shape [{}] does not fit the {} values of its storage", fmt::join(*sizes, ", "), storage.value().numel()));
+    return bad_file(fmt::format("shape [{}] does not fit the {} values of its storage", fmt::join(*sizes, ", "), storage.value().numel()));
   }
   if (*needed == 0) return torch::empty(*sizes, storage.value().scalar_type());
   return storage.value().as_strided(*sizes, *strides, offset);
@@ -110,10 +109,10 @@ Result<torch::Tensor> make_tensor(const PickleValue& tensor, Storages& storages)
 
 // The dict that holds the tensors: the top one, or the one under a usual name.
 Result<const PickleValue*> find_tensors(const PickleValue& top) {
-  if (top.kind != Kind::kDict) return bad("expected a state dict; save it with torch.save(model.state_dict(), FILE)");
+  if (top.kind != PickleKind::kDict) return bad_file("expected a state dict; save it with torch.save(model.state_dict(), FILE)");
   for (std::size_t i = 0; i + 1 < top.items.size(); i += 2) {
     const auto name = top.items[i]->text;
-    if ((name == "state_dict" || name == "model") && top.items[i + 1]->kind == Kind::kDict) return top.items[i + 1];
+    if ((name == "state_dict" || name == "model") && top.items[i + 1]->kind == PickleKind::kDict) return top.items[i + 1];
   }
   return &top;
 }
@@ -123,7 +122,7 @@ Result<void> check_byte_order(const ZipArchive& archive, const std::string& fold
   const auto order = archive.read(folder + "byteorder");
   if (!order) return order.error();
   const std::string_view text(reinterpret_cast<const char*>(order.value().data()), order.value().size());
-  if (text != "little") return bad(fmt::format("expected little-endian values, got {}", in_quotes(text)));
+  if (text != "little") return bad_file(fmt::format("expected little-endian values, got {}", in_quotes(text)));
   return {};
 }
 
@@ -146,11 +145,11 @@ Result<NamedTensors> parse_state_dict(ByteView bytes) {
   NamedTensors tensors;
   const auto& items = dict.value()->items;
   for (std::size_t i = 0; i + 1 < items.size(); i += 2) {
-    if (items[i]->kind != Kind::kText || items[i + 1]->kind != Kind::kTensor) {
-      return bad(fmt::format("expected only tensors in the state dict, {} is none", in_quotes(items[i]->text)));
+    if (items[i]->kind != PickleKind::kText || items[i + 1]->kind != PickleKind::kTensor) {
+      return bad_file(fmt::format("expected only tensors in the state dict, {} is none", in_quotes(items[i]->text)));
     }
     auto tensor = make_tensor(*items[i + 1], storages);
-    if (!tensor) return bad(fmt::format("tensor {}: {}", in_quotes(items[i]->text), tensor.error().message));
+    if (!tensor) return bad_file(fmt::format("tensor {}: {}", in_quotes(items[i]->text), tensor.error().message));
     tensors[std::string(items[i]->text)] = std::move(tensor).value();
   }
   return tensors;

@@ -19,19 +19,19 @@ using layer::Tensors;
 constexpr std::int64_t kFeatures = 64;
 constexpr std::int64_t kHeads = 4;
 constexpr int kBlocks = 2;
-constexpr double kDropout = 0.1;
+constexpr double kTransformerDropout = 0.1;
 
 // [B, T] token ids -> [B, T, F]
-class Embeddings final : public layer::Layer {
+class TransformerEmbeddings final : public layer::Layer {
  public:
-  Embeddings(const std::string& name, std::int64_t vocabulary, std::int64_t length)
+  TransformerEmbeddings(const std::string& name, std::int64_t vocabulary, std::int64_t length)
       : Layer(name),
         token_(register_module("token", std::make_shared<layer::Embedding>(vocabulary, kFeatures))),
         position_(register_module("position", std::make_shared<layer::Embedding>(length, kFeatures))) {}
 
   Tensors forward(const Tensors& in, const ForwardContext& at) override {
     const auto x = token_->forward(in[0]) + position_->weight.narrow(0, 0, in[0].size(1));
-    return {layer::dropout(x, kDropout, at, name() + ".dropout")};
+    return {layer::dropout(x, kTransformerDropout, at, name() + ".dropout")};
   }
   double flops(const Tensors&, const Tensors& out) const override { return static_cast<double>(out[0].numel()); }
 
@@ -41,9 +41,9 @@ class Embeddings final : public layer::Layer {
 };
 
 // [B, T, F] -> [B, T, F], x + attention(norm(x))
-class Attention final : public layer::Layer {
+class TransformerAttention final : public layer::Layer {
  public:
-  explicit Attention(const std::string& name)
+  explicit TransformerAttention(const std::string& name)
       : Layer(name),
         norm_(register_module("norm", std::make_shared<LayerNorm>(kFeatures))),
         qkv_(register_module("qkv", std::make_shared<Linear>(kFeatures, 3 * kFeatures))),
@@ -58,7 +58,7 @@ class Attention final : public layer::Layer {
         torch::matmul(heads[0], heads[1].transpose(-1, -2)).to(torch::kFloat32) / std::sqrt(static_cast<double>(kFeatures / kHeads));
     if (!at.side.empty()) scores = scores.masked_fill(at.side[0].view({batch, 1, 1, length}) == 0, -1e9);
     const auto mixed = torch::matmul(torch::softmax(scores, -1), heads[2]).transpose(1, 2).reshape({batch, length, kFeatures});
-    return {in[0] + layer::dropout(out_->forward(mixed), kDropout, at, name() + ".dropout")};
+    return {in[0] + layer::dropout(out_->forward(mixed), kTransformerDropout, at, name() + ".dropout")};
   }
   double flops(const Tensors& in, const Tensors&) const override {
     const auto tokens = in[0].size(0) * in[0].size(1);
@@ -72,9 +72,9 @@ class Attention final : public layer::Layer {
 };
 
 // [B, T, F] -> [B, T, F], x + ffn(norm(x))
-class FeedForward final : public layer::Layer {
+class TransformerFeedForward final : public layer::Layer {
  public:
-  explicit FeedForward(const std::string& name)
+  explicit TransformerFeedForward(const std::string& name)
       : Layer(name),
         norm_(register_module("norm", std::make_shared<LayerNorm>(kFeatures))),
         up_(register_module("up", std::make_shared<Linear>(kFeatures, 4 * kFeatures))),
@@ -82,7 +82,7 @@ class FeedForward final : public layer::Layer {
 
   Tensors forward(const Tensors& in, const ForwardContext& at) override {
     const auto y = down_->forward(torch::gelu(up_->forward(norm_->forward(in[0]))));
-    return {in[0] + layer::dropout(y, kDropout, at, name() + ".dropout")};
+    return {in[0] + layer::dropout(y, kTransformerDropout, at, name() + ".dropout")};
   }
   double flops(const Tensors& in, const Tensors&) const override {
     const auto tokens = in[0].size(0) * in[0].size(1);
@@ -122,10 +122,10 @@ class TextClassifier final : public layer::Layer {
 
 Layers make_transformer(const data::DataSpec& data, const std::string&) {
   require_text("transformer", data);
-  Layers layers = {std::make_shared<Embeddings>("embeddings", data.vocabulary, data.shape[0])};
+  Layers layers = {std::make_shared<TransformerEmbeddings>("embeddings", data.vocabulary, data.shape[0])};
   for (int i = 0; i < kBlocks; ++i) {
-    layers.push_back(std::make_shared<Attention>(fmt::format("blocks.{}.attention", i)));
-    layers.push_back(std::make_shared<FeedForward>(fmt::format("blocks.{}.ffn", i)));
+    layers.push_back(std::make_shared<TransformerAttention>(fmt::format("blocks.{}.attention", i)));
+    layers.push_back(std::make_shared<TransformerFeedForward>(fmt::format("blocks.{}.ffn", i)));
   }
   layers.push_back(std::make_shared<TextClassifier>("classifier", data.classes));
   return layers;

@@ -16,17 +16,17 @@ namespace {
 using layer::ForwardContext;
 using layer::Tensors;
 
-constexpr double kDropout = 0.5;
+constexpr double kVggDropout = 0.5;
 constexpr std::int64_t kSmallest = 32;
 constexpr std::int64_t kPooled = 7;
-constexpr std::int64_t kHidden = 4096;
-constexpr layer::Initialization kInitialization{
+constexpr std::int64_t kVggHidden = 4096;
+constexpr layer::Initialization kVggInitialization{
     .convolution = layer::Initialization::Rule::kFanOut, .linear = layer::Initialization::Rule::kNormal, .deviation = 0.01};
 
 // [B, in, H, W] -> [B, out, H, W], or half of H and W
-class ConvLayer final : public layer::Layer {
+class VggConv final : public layer::Layer {
  public:
-  ConvLayer(int index, std::int64_t in, std::int64_t out, bool pool)
+  VggConv(int index, std::int64_t in, std::int64_t out, bool pool)
       : Layer(fmt::format("features.{}", index), "features."),
         conv_(register_module(std::to_string(index),
                               std::make_shared<layer::Conv2d>(layer::ConvShape{.in = in, .out = out, .padding = 1, .bias = true}))),
@@ -39,7 +39,7 @@ class ConvLayer final : public layer::Layer {
   double flops(const Tensors& in, const Tensors&) const override {
     return 2.0 * static_cast<double>(in[0].numel() / in[0].size(1) * (conv_->weight.numel() + conv_->weight.size(0)));
   }
-  void initialize(std::uint64_t seed) override { layer::initialize(*this, seed, kInitialization); }
+  void initialize(std::uint64_t seed) override { layer::initialize(*this, seed, kVggInitialization); }
 
  private:
   std::shared_ptr<layer::Conv2d> conv_;  // shared with the module tree, which owns it
@@ -58,10 +58,10 @@ class LinearLayer final : public layer::Layer {
     const auto x = index_ == 0 ? torch::adaptive_avg_pool2d(in[0], {kPooled, kPooled}).flatten(1) : in[0];
     const auto y = linear_->forward(x);
     if (index_ == kLast) return {y};
-    return {layer::dropout(layer::relu(y), kDropout, at, fmt::format("classifier.{}", index_ + 2))};
+    return {layer::dropout(layer::relu(y), kVggDropout, at, fmt::format("classifier.{}", index_ + 2))};
   }
   double flops(const Tensors& in, const Tensors&) const override { return linear_->flops(in[0].size(0)); }
-  void initialize(std::uint64_t seed) override { layer::initialize(*this, seed, kInitialization); }
+  void initialize(std::uint64_t seed) override { layer::initialize(*this, seed, kVggInitialization); }
 
   static constexpr int kLast = 6;
 
@@ -84,14 +84,14 @@ Layers make_vgg13(const data::DataSpec& data, const std::string&) {
   std::int64_t channels = data.shape[0];
   int index = 0;  // in torchvision's list, which counts ReLU and pooling
   for (const std::int64_t width : kWidths) {
-    layers.push_back(std::make_shared<ConvLayer>(index, channels, width, false));
-    layers.push_back(std::make_shared<ConvLayer>(index + 2, width, width, true));
+    layers.push_back(std::make_shared<VggConv>(index, channels, width, false));
+    layers.push_back(std::make_shared<VggConv>(index + 2, width, width, true));
     channels = width;
     index += 5;
   }
-  layers.push_back(std::make_shared<LinearLayer>(0, channels * kPooled * kPooled, kHidden));
-  layers.push_back(std::make_shared<LinearLayer>(3, kHidden, kHidden));
-  layers.push_back(std::make_shared<LinearLayer>(LinearLayer::kLast, kHidden, data.classes));
+  layers.push_back(std::make_shared<LinearLayer>(0, channels * kPooled * kPooled, kVggHidden));
+  layers.push_back(std::make_shared<LinearLayer>(3, kVggHidden, kVggHidden));
+  layers.push_back(std::make_shared<LinearLayer>(LinearLayer::kLast, kVggHidden, data.classes));
   return layers;
 }
 

@@ -13,11 +13,11 @@
 namespace epipe::model {
 namespace {
 
-constexpr std::uint64_t kMaxFileBytes = std::uint64_t{1} << 36;
-constexpr std::size_t kMaxListed = 6;
+constexpr std::uint64_t kMaxWeightsBytes = std::uint64_t{1} << 36;
+constexpr std::size_t kMaxListedNames = 6;
 // Of a RoBERTa that was trained for another task, or buffers that older versions saved.
 constexpr std::array<std::string_view, 4> kOtherTasks = {"lm_head.", "roberta.pooler.", "pooler.", "roberta.embeddings.position_ids"};
-constexpr std::string_view kRoberta = "roberta.";
+constexpr std::string_view kRobertaPrefix = "roberta.";
 constexpr std::string_view kCounter = "num_batches_tracked";
 
 bool starts_with(ByteView bytes, std::string_view text) {
@@ -36,7 +36,7 @@ Result<NamedTensors> parse(ByteView bytes) {
 }
 
 std::string list(const std::vector<std::string>& names) {
-  const auto shown = std::min(names.size(), kMaxListed);
+  const auto shown = std::min(names.size(), kMaxListedNames);
   const std::string rest = names.size() > shown ? fmt::format(" and {} more", names.size() - shown) : "";
   return fmt::format("{}{}", fmt::join(names.begin(), names.begin() + static_cast<std::ptrdiff_t>(shown), ", "), rest);
 }
@@ -44,7 +44,7 @@ std::string list(const std::vector<std::string>& names) {
 // "encoder.layer.0..." of a bare RobertaModel -> "roberta.encoder.layer.0..."
 void add_prefix(NamedTensors& from, const NamedTensors& to) {
   for (const auto& [name, tensor] : NamedTensors(from)) {
-    const std::string full = std::string(kRoberta) + name;
+    const std::string full = std::string(kRobertaPrefix) + name;
     if (to.contains(name) || !to.contains(full) || from.contains(full)) continue;
     from[full] = tensor;
     from.erase(name);
@@ -91,7 +91,7 @@ std::vector<std::string> take_new_parts(const Model& model, NamedTensors& from, 
 }  // namespace
 
 Result<NamedTensors> read_weights(const std::string& path) {
-  const auto bytes = read_file(path, kMaxFileBytes);
+  const auto bytes = read_file(path, kMaxWeightsBytes);
   if (!bytes) return bytes.error();
   auto tensors = parse(bytes.value());
   if (!tensors) return Error{tensors.error().code, fmt::format("{}: {}", path, tensors.error().message)};

@@ -24,8 +24,6 @@ constexpr std::size_t kMaxComment = 0xffff;
 constexpr std::uint16_t kEncrypted = 1;
 constexpr std::uint16_t kZip64Field = 1;
 
-Error bad(std::string message) { return {ErrorCode::kBadFile, std::move(message)}; }
-
 constexpr auto kCrcTable = [] {
   std::array<std::uint32_t, 256> table{};
   for (std::uint32_t i = 0; i < 256; ++i) {
@@ -67,7 +65,7 @@ std::optional<std::uint64_t> find_end(ByteView bytes) {
 
 Result<Directory> find_directory(ByteView bytes) {
   const auto end = find_end(bytes);
-  if (!end) return bad("expected a ZIP archive as torch.save writes, but its end is missing");
+  if (!end) return bad_file("expected a ZIP archive as torch.save writes, but its end is missing");
   Directory d{*at<std::uint32_t>(bytes, *end + 16), *at<std::uint32_t>(bytes, *end + 12), *at<std::uint16_t>(bytes, *end + 10)};
   if (*end >= kLocatorBytes && at<std::uint32_t>(bytes, *end - kLocatorBytes) == kEnd64Locator) {
     const auto record = *at<std::uint64_t>(bytes, *end - kLocatorBytes + 8);
@@ -75,10 +73,10 @@ Result<Directory> find_directory(ByteView bytes) {
     const auto size = at<std::uint64_t>(bytes, record + 40);
     const auto offset = at<std::uint64_t>(bytes, record + 48);
     if (record > bytes.size() || at<std::uint32_t>(bytes, record) != kEnd64 || !offset)
-      return bad("the ZIP64 record is outside the archive");
+      return bad_file("the ZIP64 record is outside the archive");
     d = {*offset, *size, *members};
   }
-  if (d.offset > bytes.size() || d.bytes > bytes.size() - d.offset) return bad("the directory of the archive is outside of it");
+  if (d.offset > bytes.size() || d.bytes > bytes.size() - d.offset) return bad_file("the directory of the archive is outside of it");
   return d;
 }
 
@@ -111,11 +109,11 @@ bool apply_zip64(ByteView extra, std::uint64_t& size, std::uint64_t& stored, std
 
 Result<Header> take_header(ByteReader& reader) {
   const auto fixed = reader.take_bytes(46);
-  if (!fixed || at<std::uint32_t>(*fixed, 0) != kCentralHeader) return bad("the directory of the archive is cut off");
+  if (!fixed || at<std::uint32_t>(*fixed, 0) != kCentralHeader) return bad_file("the directory of the archive is cut off");
   const auto name = reader.take_bytes(*at<std::uint16_t>(*fixed, 28));
   const auto extra = reader.take_bytes(*at<std::uint16_t>(*fixed, 30));
   const auto comment = reader.take_bytes(*at<std::uint16_t>(*fixed, 32));
-  if (!name || !extra || !comment) return bad("the directory of the archive is cut off");
+  if (!name || !extra || !comment) return bad_file("the directory of the archive is cut off");
   Header header{{reinterpret_cast<const char*>(name->data()), name->size()}, *at<std::uint32_t>(*fixed, 16), 0, 0};
   header.size = *at<std::uint32_t>(*fixed, 24);
   header.offset = *at<std::uint32_t>(*fixed, 42);
@@ -123,7 +121,7 @@ Result<Header> take_header(ByteReader& reader) {
   const bool complete = apply_zip64(*extra, header.size, stored, header.offset);
   const bool plain = *at<std::uint16_t>(*fixed, 10) == 0 && (*at<std::uint16_t>(*fixed, 8) & kEncrypted) == 0;
   if (!complete || !plain || stored != header.size) {
-    return bad(fmt::format("expected member {} to be stored as it is, neither compressed nor encrypted", in_quotes(header.name)));
+    return bad_file(fmt::format("expected member {} to be stored as it is, neither compressed nor encrypted", in_quotes(header.name)));
   }
   return header;
 }
@@ -151,23 +149,23 @@ Result<ZipArchive> ZipArchive::parse(ByteView bytes) {
     const auto& [name, crc, size, offset] = header.value();
     const auto begin = data_offset(bytes, offset);
     if (!begin || *begin > bytes.size() || size > bytes.size() - *begin) {
-      return bad(fmt::format("member {} is outside the archive", in_quotes(name)));
+      return bad_file(fmt::format("member {} is outside the archive", in_quotes(name)));
     }
     if (!archive.members_.try_emplace(name, Member{bytes.subspan(*begin, size), crc}).second) {
-      return bad(fmt::format("member {} is there twice", in_quotes(name)));
+      return bad_file(fmt::format("member {} is there twice", in_quotes(name)));
     }
     if (size > 0) ranges.emplace_back(*begin, *begin + size);
   }
   std::sort(ranges.begin(), ranges.end());
   for (std::size_t i = 1; i < ranges.size(); ++i) {
-    if (ranges[i].first < ranges[i - 1].second) return bad("two members of the archive share bytes");
+    if (ranges[i].first < ranges[i - 1].second) return bad_file("two members of the archive share bytes");
   }
   return archive;
 }
 
 Result<ByteView> ZipArchive::read(const std::string& name) const {
   const auto found = members_.find(name);
-  if (found == members_.end()) return bad(fmt::format("member {} is missing", in_quotes(name)));
+  if (found == members_.end()) return bad_file(fmt::format("member {} is missing", in_quotes(name)));
   if (crc32(found->second.data) != found->second.crc) {
     return Error{ErrorCode::kBadChecksum, fmt::format("the bytes of member {} changed", in_quotes(name))};
   }
@@ -178,10 +176,10 @@ Result<std::string> ZipArchive::folder_of(const std::string& file) const {
   std::optional<std::string> folder;
   for (const auto& [name, member] : members_) {
     if (!name.ends_with("/" + file)) continue;
-    if (folder) return bad(fmt::format("expected one {}, got several", file));
+    if (folder) return bad_file(fmt::format("expected one {}, got several", file));
     folder = name.substr(0, name.size() - file.size());
   }
-  if (!folder) return bad(fmt::format("expected a {}, as torch.save writes it, got none", file));
+  if (!folder) return bad_file(fmt::format("expected a {}, as torch.save writes it, got none", file));
   return *folder;
 }
 

@@ -9,14 +9,14 @@
 namespace epipe::report {
 namespace {
 
-constexpr double kWidth = 620;
-constexpr double kTop = 6;
+constexpr double kBarWidth = 620;
+constexpr double kBarTop = 6;
 constexpr double kBar = 16;  // height
 constexpr double kBarGap = 3;
 constexpr double kGroupGap = 12;
-constexpr double kUnder = 44;  // for ticks and label
-constexpr double kPerCharacter = 6.4;
-constexpr std::size_t kLongestName = 24;
+constexpr double kBarUnder = 44;  // for ticks and label
+constexpr double kBarPerCharacter = 6.4;
+constexpr std::size_t kBarLongestName = 24;
 
 struct Layout {
   double left, right, bottom;
@@ -25,14 +25,14 @@ struct Layout {
 Layout layout_of(const BarChart& chart) {
   std::size_t name = 0;
   std::size_t label = 0;
-  double bottom = kTop;
+  double bottom = kBarTop;
   for (const BarGroup& group : chart.groups) {
-    name = std::max(name, std::min(characters(group.name), kLongestName));
+    name = std::max(name, std::min(characters(group.name), kBarLongestName));
     for (const Bar& bar : group.bars) label = std::max(label, characters(bar.label));
     bottom += static_cast<double>(group.bars.size()) * (kBar + kBarGap) + kGroupGap;
   }
-  const double behind = std::min(static_cast<double>(label) * kPerCharacter, kWidth * 0.42);
-  return {static_cast<double>(name) * kPerCharacter + 18, kWidth - behind - 14, bottom};
+  const double behind = std::min(static_cast<double>(label) * kBarPerCharacter, kBarWidth * 0.42);
+  return {static_cast<double>(name) * kBarPerCharacter + 18, kBarWidth - behind - 14, bottom};
 }
 
 double total(const Bar& bar) {
@@ -49,13 +49,13 @@ double longest(const BarChart& chart) {
   return most;
 }
 
-void draw_axis(Svg& svg, const BarChart& chart, const Axis& x, const Layout& layout) {
+void draw_value_axis(Svg& svg, const BarChart& chart, const Axis& x, const Layout& layout) {
   for (const Tick& tick : x.ticks()) {
-    svg.line({tick.at, kTop}, {tick.at, layout.bottom}, "grid");
+    svg.line({tick.at, kBarTop}, {tick.at, layout.bottom}, "grid");
     svg.text({tick.at, layout.bottom + 17}, "tick mid", tick.text);
   }
-  svg.line({layout.left, kTop}, {layout.left, layout.bottom}, "rule");
-  svg.text({(layout.left + layout.right) / 2, layout.bottom + kUnder - 7}, "label mid", chart.x_label);
+  svg.line({layout.left, kBarTop}, {layout.left, layout.bottom}, "rule");
+  svg.text({(layout.left + layout.right) / 2, layout.bottom + kBarUnder - 7}, "label mid", chart.x_label);
 }
 
 void draw_bar(Svg& svg, const Bar& bar, const Axis& x, double top) {
@@ -75,12 +75,12 @@ Figure draw(BarChart chart) {
   if (!(most > 0)) return std::move(chart.figure);
   const Layout layout = layout_of(chart);
   const Axis x = Axis::tight(0, most, layout.left, layout.right, 5);
-  Svg svg(kWidth, layout.bottom + kUnder, chart.figure.title, R"(class="bars")");
-  draw_axis(svg, chart, x, layout);
-  double top = kTop + kGroupGap / 2;
+  Svg svg(kBarWidth, layout.bottom + kBarUnder, chart.figure.title, R"(class="bars")");
+  draw_value_axis(svg, chart, x, layout);
+  double top = kBarTop + kGroupGap / 2;
   for (const BarGroup& group : chart.groups) {
     const double height = static_cast<double>(group.bars.size()) * (kBar + kBarGap);
-    svg.text({layout.left - 8, top + height / 2 + 3}, "name end", shorten(group.name, kLongestName));
+    svg.text({layout.left - 8, top + height / 2 + 3}, "name end", shorten(group.name, kBarLongestName));
     for (const Bar& bar : group.bars) {
       draw_bar(svg, bar, x, top);
       top += kBar + kBarGap;

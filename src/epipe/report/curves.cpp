@@ -127,7 +127,7 @@ Figure cut_chart(const std::vector<RunData>& runs, LineChart chart, double CutSt
   return draw(std::move(chart));
 }
 
-LineChart chart_of(std::string id, std::string title, std::string y_label) {
+LineChart curve_chart(std::string id, std::string title, std::string y_label) {
   LineChart chart;
   chart.figure.id = std::move(id);
   chart.figure.title = std::move(title);
@@ -147,31 +147,31 @@ std::vector<Key> run_keys(const std::vector<RunData>& runs, const std::string& m
 }
 
 Figure train_loss_chart(const std::vector<RunData>& runs) {
-  return step_chart(runs, chart_of("chart-train-loss", "Training loss", "loss per sample"), &Step::loss, 1);
+  return step_chart(runs, curve_chart("chart-train-loss", "Training loss", "loss per sample"), &Step::loss, 1);
 }
 
 Figure val_loss_chart(const std::vector<RunData>& runs) {
-  return epoch_chart(runs, chart_of("chart-val-loss", "Validation loss", "loss per sample"), &Epoch::val_loss, &Epoch::loss, 1);
+  return epoch_chart(runs, curve_chart("chart-val-loss", "Validation loss", "loss per sample"), &Epoch::val_loss, &Epoch::loss, 1);
 }
 
 Figure train_accuracy_chart(const std::vector<RunData>& runs) {
-  return step_chart(runs, chart_of("chart-train-accuracy", "Training accuracy", "correct (%)"), &Step::accuracy, 100);
+  return step_chart(runs, curve_chart("chart-train-accuracy", "Training accuracy", "correct (%)"), &Step::accuracy, 100);
 }
 
 Figure val_accuracy_chart(const std::vector<RunData>& runs) {
-  return epoch_chart(runs, chart_of("chart-val-accuracy", "Validation accuracy", "correct (%)"), &Epoch::val_accuracy, &Epoch::accuracy,
+  return epoch_chart(runs, curve_chart("chart-val-accuracy", "Validation accuracy", "correct (%)"), &Epoch::val_accuracy, &Epoch::accuracy,
                      100);
 }
 
 Figure error_chart(const std::vector<RunData>& runs) {
-  auto chart = chart_of("chart-error", "Codec error", "relative error");
+  auto chart = curve_chart("chart-error", "Codec error", "relative error");
   chart.figure.note = "sum (x - x')\u00b2 / sum x\u00b2 of what crossed, in the steps that measured it; logarithmic, exact tensors at 0.";
   chart.logarithmic = true;
   return cut_chart(runs, std::move(chart), &CutStep::rel_error);
 }
 
 Figure bits_chart(const std::vector<RunData>& runs) {
-  auto chart = chart_of("chart-bits", "Bits per value", "bits per value");
+  auto chart = curve_chart("chart-bits", "Bits per value", "bits per value");
   chart.figure.note = "8 \u00d7 wire bytes / values, headers included.";
   chart.from_zero = true;
   return cut_chart(runs, std::move(chart), &CutStep::bits_per_value);

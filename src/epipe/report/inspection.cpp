@@ -29,7 +29,7 @@ Result<Bins> parse_bins(Fields& fields, const char* low, const char* width, cons
   return bins;
 }
 
-Result<InspectedCut> parse_cut(const json& object) {
+Result<InspectedCut> parse_inspected_cut(const json& object) {
   Fields fields(object);
   InspectedCut cut;
   const std::int64_t id = fields.count("cut");
@@ -69,7 +69,7 @@ Result<std::vector<InspectedCut>> parse_inspection(std::string_view text, std::s
   Fields fields(object);
   std::vector<InspectedCut> cuts;
   for (const json& item : fields.list("cuts")) {
-    auto cut = parse_cut(item);
+    auto cut = parse_inspected_cut(item);
     if (!cut) return bad(fmt::format("{}: {}", file, cut.error().message));
     cuts.push_back(std::move(cut).value());
     if (cuts.size() > kMostCuts) return bad(fmt::format("{}: more than {} cuts", file, kMostCuts));

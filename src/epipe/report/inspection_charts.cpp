@@ -32,7 +32,7 @@ Series shares(const Bins& bins, double values, double from, double unit) {
   return series;
 }
 
-LineChart chart_of(const RunData& run, std::string id, std::string title, std::string note) {
+LineChart inspection_chart(const RunData& run, std::string id, std::string title, std::string note) {
   LineChart chart;
   chart.figure = {std::move(id), std::move(title), std::move(note), keys_of(run), "", false};
   chart.y_label = "share of the values (%)";
@@ -41,8 +41,8 @@ LineChart chart_of(const RunData& run, std::string id, std::string title, std::s
 }
 
 Figure value_chart(const RunData& run, const std::string& id, const std::string& suffix) {
-  LineChart chart = chart_of(run, "chart-values" + id, "Values at the cuts" + suffix,
-                             "Each in its own standard deviations from its mean, 8 to each side.");
+  LineChart chart = inspection_chart(run, "chart-values" + id, "Values at the cuts" + suffix,
+                                     "Each in its own standard deviations from its mean, 8 to each side.");
   chart.x_label = "value (standard deviations)";
   for (const InspectedCut& cut : run.inspection) {
     const double unit = cut.deviation > 0 ? cut.deviation : 1;
@@ -52,7 +52,7 @@ Figure value_chart(const RunData& run, const std::string& id, const std::string&
 }
 
 Figure magnitude_chart(const RunData& run, const std::string& id, const std::string& suffix) {
-  LineChart chart = chart_of(run, "chart-magnitudes" + id, "Magnitudes at the cuts" + suffix, "Zeros are in the table, not here.");
+  LineChart chart = inspection_chart(run, "chart-magnitudes" + id, "Magnitudes at the cuts" + suffix, "Zeros are in the table, not here.");
   chart.x_label = "log2 of the magnitude";
   for (const InspectedCut& cut : run.inspection) {
     chart.lines.push_back({title_of(cut), css_of(cut), shares(cut.log2_histogram, cut.values, 0, 1), false});

@@ -11,11 +11,11 @@
 namespace epipe::report {
 namespace {
 
-constexpr double kWidth = 620;
+constexpr double kLineWidth = 620;
 constexpr double kHeight = 290;
 constexpr double kLeft = 62;
-constexpr double kRight = kWidth - 14;
-constexpr double kTop = 10;
+constexpr double kLineRight = kLineWidth - 14;
+constexpr double kLineTop = 10;
 constexpr double kBottom = kHeight - 44;
 
 // What the axes have to hold.
@@ -36,23 +36,23 @@ struct Bounds {
 };
 
 Axis y_axis(const Bounds& bounds, bool logarithmic) {
-  if (!logarithmic) return Axis::linear(bounds.y_low, bounds.y_high, kBottom, kTop, 5);
-  if (bounds.y_high <= 0) return Axis::logarithmic(1e-8, 1, true, kBottom, kTop);  // nothing but zeros: any scale above them will do
-  return Axis::logarithmic(bounds.y_low_positive, bounds.y_high, bounds.zero, kBottom, kTop);
+  if (!logarithmic) return Axis::linear(bounds.y_low, bounds.y_high, kBottom, kLineTop, 5);
+  if (bounds.y_high <= 0) return Axis::logarithmic(1e-8, 1, true, kBottom, kLineTop);  // nothing but zeros: any scale above them will do
+  return Axis::logarithmic(bounds.y_low_positive, bounds.y_high, bounds.zero, kBottom, kLineTop);
 }
 
 void draw_axes(Svg& svg, const LineChart& chart, const Axis& x, const Axis& y) {
   for (const Tick& tick : y.ticks()) {
-    svg.line({kLeft, tick.at}, {kRight, tick.at}, "grid");
+    svg.line({kLeft, tick.at}, {kLineRight, tick.at}, "grid");
     svg.text({kLeft - 7, tick.at + 4}, "tick end", tick.text);
   }
   for (const Tick& tick : x.ticks()) {
     svg.line({tick.at, kBottom}, {tick.at, kBottom + 4}, "rule");
     svg.text({tick.at, kBottom + 17}, "tick mid", tick.text);
   }
-  svg.line({kLeft, kBottom}, {kRight, kBottom}, "rule");
-  svg.text({(kLeft + kRight) / 2, kHeight - 7}, "label mid", chart.x_label);
-  svg.text({13, (kTop + kBottom) / 2}, "label mid", chart.y_label, -90);
+  svg.line({kLeft, kBottom}, {kLineRight, kBottom}, "rule");
+  svg.text({(kLeft + kLineRight) / 2, kHeight - 7}, "label mid", chart.x_label);
+  svg.text({13, (kLineTop + kBottom) / 2}, "label mid", chart.y_label, -90);
 }
 
 void draw_line(Svg& svg, const Line& line, const Axis& x, const Axis& y) {
@@ -73,12 +73,13 @@ Figure draw(LineChart chart) {
   if (bounds.x_low > bounds.x_high) return std::move(chart.figure);
   if (bounds.x_low == bounds.x_high) bounds.x_low -= 1, bounds.x_high += 1;
   if (chart.from_zero) bounds.add({bounds.x_low, 0});
-  const Axis x = Axis::tight(bounds.x_low, bounds.x_high, kLeft, kRight, 8, 1);
+  const Axis x = Axis::tight(bounds.x_low, bounds.x_high, kLeft, kLineRight, 8, 1);
   const Axis y = y_axis(bounds, chart.logarithmic);
-  Svg svg(kWidth, kHeight, chart.figure.title, fmt::format(R"(class="lines" data-x="{}" data-y="{}")", x.description(), y.description()));
+  Svg svg(kLineWidth, kHeight, chart.figure.title,
+          fmt::format(R"(class="lines" data-x="{}" data-y="{}")", x.description(), y.description()));
   draw_axes(svg, chart, x, y);
   for (const Line& line : chart.lines) draw_line(svg, line, x, y);
-  svg.line({0, kTop}, {0, kBottom}, "cursor");
+  svg.line({0, kLineTop}, {0, kBottom}, "cursor");
   chart.figure.svg = std::move(svg).str();
   return std::move(chart.figure);
 }

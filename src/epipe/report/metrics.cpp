@@ -20,7 +20,7 @@ Result<int> parse_id(Fields& fields, std::string_view key) {
   return Error{ErrorCode::kBadFile, fmt::format(R"(expected "{}" below {}, got {})", key, kMostIds, id)};
 }
 
-Result<CutStep> parse_cut(const json& object) {
+Result<CutStep> parse_cut_step(const json& object) {
   Fields fields(object);
   const auto id = parse_id(fields, "cut");
   if (!id) return id.error();
@@ -72,7 +72,7 @@ Result<Step> parse_step(const json& object) {
             fields.number("seconds"),
             {},
             {}};
-  EPIPE_TRY(parse_list(fields.list("cuts"), step.cuts, parse_cut));
+  EPIPE_TRY(parse_list(fields.list("cuts"), step.cuts, parse_cut_step));
   EPIPE_TRY(parse_list(fields.list("workers"), step.workers, parse_worker));
   if (!fields.problem().empty()) return Error{ErrorCode::kBadFile, fields.problem()};
   return step;

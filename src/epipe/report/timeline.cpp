@@ -14,14 +14,14 @@ namespace epipe::report {
 namespace {
 
 constexpr std::int64_t kFirstHelper = 100;  // thread id
-constexpr double kWidth = 1258;
-constexpr double kRight = kWidth - 16;
-constexpr double kTop = 22;
+constexpr double kTimelineWidth = 1258;
+constexpr double kTimelineRight = kTimelineWidth - 16;
+constexpr double kTimelineTop = 22;
 constexpr double kRowGap = 5;
 constexpr double kSpanGap = 0.5;
-constexpr double kUnder = 44;  // for ticks and label
-constexpr double kPerCharacter = 6.4;
-constexpr std::size_t kLongestName = 28;
+constexpr double kTimelineUnder = 44;  // for ticks and label
+constexpr double kTimelinePerCharacter = 6.4;
+constexpr std::size_t kTimelineLongestName = 28;
 
 double end_of(const Span& span) { return span.start_us + span.duration_us; }
 bool inside(const Span& span, const Window& window) { return span.start_us < window.end && end_of(span) > window.start; }
@@ -66,7 +66,7 @@ struct TimeAxis {
 
 struct Rows {
   double left = 0;
-  double bottom = kTop;
+  double bottom = kTimelineTop;
   std::vector<double> tops;  // by track; negative: nothing in it is shown
 };
 
@@ -81,9 +81,9 @@ Rows rows_of(const Trace& trace, const Window& window) {
   for (const std::size_t t : used) {
     rows.tops[t] = rows.bottom;
     rows.bottom += height_of(trace.tracks[t]) + kRowGap;
-    longest = std::max(longest, std::min(characters(trace.tracks[t].name), kLongestName));
+    longest = std::max(longest, std::min(characters(trace.tracks[t].name), kTimelineLongestName));
   }
-  rows.left = static_cast<double>(longest) * kPerCharacter + 18;
+  rows.left = static_cast<double>(longest) * kTimelinePerCharacter + 18;
   return rows;
 }
 
@@ -107,17 +107,17 @@ void draw_steps(Svg& svg, const Trace& trace, const Window& window, const TimeAx
   for (const auto& [step, when] : windows_of_steps(trace)) {
     if (when.start < window.start || when.start >= window.end) continue;
     const double at = x.at(when.start);
-    svg.line({at, kTop - 14}, {at, rows.bottom}, "step");
-    svg.text({at + 4, kTop - 6}, "tick", fmt::format("step {}", step));
+    svg.line({at, kTimelineTop - 14}, {at, rows.bottom}, "step");
+    svg.text({at + 4, kTimelineTop - 6}, "tick", fmt::format("step {}", step));
   }
 }
 
-void draw_axis(Svg& svg, const TimeAxis& x, const Rows& rows, const std::string& label) {
+void draw_time_axis(Svg& svg, const TimeAxis& x, const Rows& rows, const std::string& label) {
   for (const Tick& tick : x.axis.ticks()) {
-    svg.line({tick.at, kTop}, {tick.at, rows.bottom}, "grid");
+    svg.line({tick.at, kTimelineTop}, {tick.at, rows.bottom}, "grid");
     svg.text({tick.at, rows.bottom + 17}, "tick mid", tick.text);
   }
-  svg.text({(rows.left + kRight) / 2, rows.bottom + kUnder - 7}, "label mid", label);
+  svg.text({(rows.left + kTimelineRight) / 2, rows.bottom + kTimelineUnder - 7}, "label mid", label);
 }
 
 void draw_names(Svg& svg, const Trace& trace, const Rows& rows) {
@@ -125,7 +125,7 @@ void draw_names(Svg& svg, const Trace& trace, const Rows& rows) {
     if (rows.tops[t] < 0) continue;
     const double height = height_of(trace.tracks[t]);
     svg.text({rows.left - 8, rows.tops[t] + height / 2 + 4}, is_helper(trace.tracks[t]) ? "tick end" : "name end",
-             shorten(trace.tracks[t].name, kLongestName));
+             shorten(trace.tracks[t].name, kTimelineLongestName));
   }
 }
 
@@ -151,9 +151,9 @@ Figure draw_timeline(Figure figure, const Trace& trace, const Window& window, do
   const Rows rows = rows_of(trace, window);
   const Unit unit = seconds_unit(microseconds / 1e6);
   const double scale = 1e-6 / unit.size;
-  const TimeAxis x{Axis::tight(0, microseconds * scale, rows.left, kRight, 12), window.start, scale};
-  Svg svg(kWidth, rows.bottom + kUnder, figure.title, R"(class="timeline")");
-  draw_axis(svg, x, rows, fmt::format("time ({})", unit.name));
+  const TimeAxis x{Axis::tight(0, microseconds * scale, rows.left, kTimelineRight, 12), window.start, scale};
+  Svg svg(kTimelineWidth, rows.bottom + kTimelineUnder, figure.title, R"(class="timeline")");
+  draw_time_axis(svg, x, rows, fmt::format("time ({})", unit.name));
   draw_steps(svg, trace, window, x, rows);
   draw_names(svg, trace, rows);
   for (const Span& span : trace.spans) {

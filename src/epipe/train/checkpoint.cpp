@@ -23,11 +23,7 @@ constexpr std::string_view kOptimizer = "optimizer.safetensors";
 constexpr std::string_view kEncoders = "encoders.safetensors";
 constexpr std::string_view kChecksums = "checksums.txt";
 
-void require(const Result<void>& result) {
-  if (!result) throw std::runtime_error(result.error().message);
-}
-
-std::string name_of(std::uint64_t step) { return fmt::format("{}{:09}", kPrefix, step); }
+std::string checkpoint_name(std::uint64_t step) { return fmt::format("{}{:09}", kPrefix, step); }
 
 // Nothing for other folders, which are somebody else's.
 std::optional<std::uint64_t> step_of(std::string_view name) {
@@ -35,7 +31,7 @@ std::optional<std::uint64_t> step_of(std::string_view name) {
   std::uint64_t step = 0;
   const char* const end = name.data() + name.size();
   const auto [stop, status] = std::from_chars(name.data() + kPrefix.size(), end, step);
-  return status == std::errc() && stop == end && name_of(step) == name ? std::optional(step) : std::nullopt;
+  return status == std::errc() && stop == end && checkpoint_name(step) == name ? std::optional(step) : std::nullopt;
 }
 
 std::string checksum_line(ByteView bytes, std::string_view name) { return fmt::format("{:08x}  {}\n", wire::crc32c(bytes), name); }
@@ -85,7 +81,7 @@ class Reader {
 // Everything goes to a folder of another name first; the rename makes it a checkpoint.
 void Checkpoints::save(const Checkpoint& checkpoint) const {
   const std::string unfinished = folder_ + "/unfinished";
-  const std::string finished = folder_ + "/" + name_of(checkpoint.step);
+  const std::string finished = folder_ + "/" + checkpoint_name(checkpoint.step);
   require(remove_tree(unfinished));
   require(make_folders(unfinished));
   const model::Metadata metadata = {{"step", std::to_string(checkpoint.step)}, {"config", checkpoint.config}};
@@ -115,7 +111,7 @@ void Checkpoints::discard(std::uint64_t step) const {
   if (std::find(all.begin(), all.end(), step) == all.end()) return;
   const std::string discarded = folder_ + "/discarded";
   require(remove_tree(discarded));
-  require(rename_path(folder_ + "/" + name_of(step), discarded));
+  require(rename_path(folder_ + "/" + checkpoint_name(step), discarded));
   require(remove_tree(discarded));
 }
 
@@ -129,7 +125,7 @@ std::vector<std::uint64_t> Checkpoints::steps() const {
 }
 
 Checkpoint Checkpoints::load(std::uint64_t step) const {
-  const Reader files(folder_ + "/" + name_of(step));
+  const Reader files(folder_ + "/" + checkpoint_name(step));
   auto model = files.read(kModel);
   Checkpoint checkpoint;
   checkpoint.step = std::stoull(model.metadata.at("step"));

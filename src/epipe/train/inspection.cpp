@@ -19,7 +19,7 @@ namespace {
 using nlohmann::ordered_json;
 using wire::Direction;
 
-const char* name_of(Direction direction) { return direction == Direction::kForward ? "forward" : "backward"; }
+const char* direction_name(Direction direction) { return direction == Direction::kForward ? "forward" : "backward"; }
 
 std::unique_ptr<codec::Codec> make(const std::string& spec) {
   auto made = codec::make_codec(spec);
@@ -107,7 +107,7 @@ class Inspector {
     ordered_json all = ordered_json::array();
     for (const auto& [at, way] : ways_) {
       ordered_json object = {{"cut", at.first},
-                             {"direction", name_of(at.second)},
+                             {"direction", direction_name(at.second)},
                              {"layer", layers.at(static_cast<std::size_t>(at.first))},
                              {"shape", way.shape}};
       object.update(way.statistics.to_json());
@@ -121,7 +121,8 @@ class Inspector {
  private:
   void write(int cut, Direction direction, int micro_batch, std::size_t part, const torch::Tensor& x) const {
     const std::string more = part == 0 ? "" : fmt::format("_part{}", part);
-    const std::string path = fmt::format("{}/step{}_cut{}_{}_{}{}.npy", how_.dump, step_, cut, name_of(direction), micro_batch, more);
+    const std::string path =
+        fmt::format("{}/step{}_cut{}_{}_{}{}.npy", how_.dump, step_, cut, direction_name(direction), micro_batch, more);
     if (const auto written = data::write_npy(path, x); !written) throw std::runtime_error(written.error().message);
   }
 

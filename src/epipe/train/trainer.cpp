@@ -23,10 +23,6 @@ using pipeline::StepResult;
 
 constexpr std::size_t kTraceEvents = 20'000;
 
-void require(const Result<void>& result) {
-  if (!result) throw std::runtime_error(result.error().message);
-}
-
 // Another try gets the same answer.
 bool is_final(const transport::Refused& refused) {
   return refused.why() == transport::Refusal::kUnauthenticated || refused.why() == transport::Refusal::kVersion;

@@ -19,7 +19,7 @@
 namespace epipe::cli {
 namespace {
 
-struct Flags {
+struct CodecBenchFlags {
   std::vector<std::string> codecs;
   int threads = 1;
   bool json = false;
@@ -38,7 +38,7 @@ const std::vector<std::string>& every_codec() {
 }
 
 // The reference's way on one thread, in the units of a Measurement. Three calls: one takes seconds.
-codec::Measurement measure_torch_ops(const torch::Tensor& x, const std::string& spec, double memcpy_MBps) {
+codec::Measurement measure_host_torch_ops(const torch::Tensor& x, const std::string& spec, double memcpy_MBps) {
   const bool sort = spec.starts_with("sort");
   TorchOpsEncoded encoded;
   torch::Tensor decoded;
@@ -97,7 +97,7 @@ Speedup paired_speedup(const std::string& spec, const torch::Tensor& x, int thre
 
 class Report {
  public:
-  explicit Report(const Flags& flags) : flags_(flags), show_progress_(isatty(STDERR_FILENO) != 0) {}
+  explicit Report(const CodecBenchFlags& flags) : flags_(flags), show_progress_(isatty(STDERR_FILENO) != 0) {}
 
   void add(const NamedTensor& tensor, const std::string& codec, const codec::Measurement& m) {
     if (!flags_.json) {
@@ -136,7 +136,7 @@ class Report {
   }
 
  private:
-  const Flags& flags_;
+  const CodecBenchFlags& flags_;
   bool show_progress_;
   MeasurementTable table_;
   std::vector<std::string> notes_;
@@ -147,7 +147,7 @@ std::vector<NamedTensor> bench_tensors(bool quick) {
   return {relu6_maps(32, 32, 112, 112), gaussian_text(8, 128, 768)};
 }
 
-void run_codec_bench(const Flags& flags) {
+void run_codec_bench(const CodecBenchFlags& flags) {
   if (!flags.on_device.device.empty()) {
     DeviceBenchFlags on_device = flags.on_device;
     on_device.codecs = flags.codecs;
@@ -168,7 +168,7 @@ void run_codec_bench(const Flags& flags) {
       const auto m = value_or_fail(codec::measure(spec, tensor.x, options, how));
       report.add(tensor, spec, m);
       const bool has_baseline = (spec == "sort:6+2" || spec == "uniform:8") && flags.threads == 1 && !flags.quick;
-      if (has_baseline) report.add(tensor, "torch-ops " + spec, measure_torch_ops(tensor.x, spec, m.memcpy_MBps));
+      if (has_baseline) report.add(tensor, "torch-ops " + spec, measure_host_torch_ops(tensor.x, spec, m.memcpy_MBps));
       const bool paired = (spec == "sort:6+2" || spec == "ec:2" || spec == "dct:1") && flags.threads == 1 && !flags.quick;
       if (paired) report.add_speedup(tensor, spec, 2, paired_speedup(spec, tensor.x, 2));
     }
@@ -179,7 +179,7 @@ void run_codec_bench(const Flags& flags) {
 }  // namespace
 
 void add_codec_bench(CLI::App& bench) {
-  auto flags = std::make_shared<Flags>();  // owned by the callback as well
+  auto flags = std::make_shared<CodecBenchFlags>();  // owned by the callback as well
   auto* codec = bench.add_subcommand("codec", "Every codec on generated tensors, against memcpy and LibTorch operators");
   codec->add_option("--codec", flags->codecs, "Only these codecs");
   codec->add_option("--threads", flags->threads, "Threads that share the work")->check(CLI::Range(1, 1024))->capture_default_str();

@@ -39,7 +39,7 @@ struct Row {
   double floor_ms() const { return copy_ms * static_cast<double>(input_bytes + payload_bytes) / (2.0 * static_cast<double>(input_bytes)); }
 };
 
-void print(const Row& row, bool json) {
+void print_row(const Row& row, bool json) {
   const double encode = gigabytes_per_second(row.input_bytes, row.encode_ms);
   const double decode = gigabytes_per_second(row.input_bytes, row.decode_ms);
   const double copy = gigabytes_per_second(row.input_bytes, row.copy_ms);
@@ -81,7 +81,7 @@ std::optional<Row> measure_codec(const NamedTensor& tensor, const std::string& s
 }
 
 // The reference's way, with LibTorch operators on the device.
-Row measure_torch_ops(const NamedTensor& tensor, const std::string& spec, int rounds) {
+Row measure_device_torch_ops(const NamedTensor& tensor, const std::string& spec, int rounds) {
   const torch::NoGradGuard no_grad;
   const torch::Tensor& x = tensor.x;
   const bool sort = spec.starts_with("sort");
@@ -118,11 +118,11 @@ void run_device_bench(const DeviceBenchFlags& flags) {
   for (const NamedTensor& tensor : tensors_on(device, flags.shape)) {
     for (const std::string& spec : flags.codecs.empty() ? codecs_with_kernels() : flags.codecs) {
       if (const auto row = measure_codec(tensor, spec, flags.rounds)) {
-        print(*row, flags.json);
+        print_row(*row, flags.json);
       } else {
         fmt::print(stderr, "{}: {} takes this shape through the host\n", tensor.name, spec);
       }
-      if (spec == "sort:6+2" || spec == "uniform:8") print(measure_torch_ops(tensor, spec, flags.rounds), flags.json);
+      if (spec == "sort:6+2" || spec == "uniform:8") print_row(measure_device_torch_ops(tensor, spec, flags.rounds), flags.json);
     }
   }
 }

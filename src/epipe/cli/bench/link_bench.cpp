@@ -12,7 +12,7 @@
 namespace epipe::cli {
 namespace {
 
-struct Flags {
+struct LinkBenchFlags {
   std::string address;
   SecurityFlags security;
   std::vector<std::size_t> sizes = {1 << 10, 1 << 14, 1 << 18, 1 << 20, 1 << 22, 1 << 24};
@@ -20,7 +20,7 @@ struct Flags {
   bool json = false;
 };
 
-void print_row(const transport::LinkSpeed& row, bool json) {
+void print_speed(const transport::LinkSpeed& row, bool json) {
   if (json) {
     const nlohmann::json line = {{"bytes", row.bytes},
                                  {"messages", row.messages},
@@ -33,14 +33,15 @@ void print_row(const transport::LinkSpeed& row, bool json) {
   }
 }
 
-void run(const Flags& flags) {
+void run_link_bench(const LinkBenchFlags& flags) {
   try {
     transport::DialConfig config = dial_config(flags.security);
     config.address = flags.address;
     transport::Dialer dialer(config);
     const auto link = dialer.open({{"channel", "measure"}});
     if (!flags.json) fmt::print("{:>10} {:>14} {:>12} {:>12}\n", "bytes", "round trip ms", "to MB/s", "from MB/s");
-    for (const auto& row : transport::measure_link(*link, flags.sizes, flags.seconds, std::chrono::seconds(60))) print_row(row, flags.json);
+    for (const auto& row : transport::measure_link(*link, flags.sizes, flags.seconds, std::chrono::seconds(60)))
+      print_speed(row, flags.json);
   } catch (const std::invalid_argument& error) {
     throw UsageError(error.what());
   }
@@ -49,14 +50,14 @@ void run(const Flags& flags) {
 }  // namespace
 
 void add_link_bench(CLI::App& bench) {
-  auto flags = std::make_shared<Flags>();  // owned by the callback as well
+  auto flags = std::make_shared<LinkBenchFlags>();  // owned by the callback as well
   auto* command = bench.add_subcommand("link", "Bandwidth and round trip to an epipe server, by message size");
   command->add_option("address", flags->address, "HOST:PORT of epipe serve")->required();
   command->add_option("--sizes", flags->sizes, "Bytes of the messages")->delimiter(',');
   command->add_option("--seconds", flags->seconds, "Time for each size and way")->check(positive_number())->capture_default_str();
   command->add_flag("--json", flags->json, "One JSON object per size");
   add_security_flags(*command, flags->security, false);
-  command->callback([flags] { run(*flags); });
+  command->callback([flags] { run_link_bench(*flags); });
 }
 
 }  // namespace epipe::cli

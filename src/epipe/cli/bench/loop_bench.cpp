@@ -23,7 +23,7 @@ namespace {
 
 using layer::Batch;
 
-struct Flags {
+struct LoopBenchFlags {
   std::vector<std::string> models = {"mobilenet_v2", "roberta-base"};
   std::string device = "cuda:0";
   std::string precision = "fp32";
@@ -33,15 +33,15 @@ struct Flags {
   bool json = false;
 };
 
-struct Subject {
+struct LoopSubject {
   std::string name;
   data::DataSpec data;
   Batch batch;
 };
 
 // Images [256,3,224,224], or sentences [32,128], on the device.
-Subject make_subject(const std::string& model, const torch::Device& device) {
-  Subject subject{model, {}, {}};
+LoopSubject make_loop_subject(const std::string& model, const torch::Device& device) {
+  LoopSubject subject{model, {}, {}};
   const bool text = model.starts_with("roberta") || model == "transformer";
   const std::int64_t size = text ? 32 : 256;
   if (text) {
@@ -73,7 +73,7 @@ train::Optimizer make_optimizer(const std::vector<std::shared_ptr<layer::Layer>>
 // A loop as one writes it with LibTorch: one stream, no cuts, channels-last throughout, BatchNorm and dropout as PyTorch has them.
 class PlainLoop {
  public:
-  PlainLoop(const Subject& subject, const torch::Device& device, layer::Precision precision)
+  PlainLoop(const LoopSubject& subject, const torch::Device& device, layer::Precision precision)
       : subject_(subject),
         device_(device),
         precision_(precision),
@@ -111,7 +111,7 @@ class PlainLoop {
   }
 
  private:
-  const Subject& subject_;
+  const LoopSubject& subject_;
   torch::Device device_;
   layer::Precision precision_;
   model::Model model_;
@@ -122,7 +122,7 @@ class PlainLoop {
 
 class PipelineSteps {
  public:
-  PipelineSteps(const Subject& subject, const pipeline::PipelineConfig& config)
+  PipelineSteps(const LoopSubject& subject, const pipeline::PipelineConfig& config)
       : subject_(subject),
         model_(model::make_model(subject.name, subject.data, 1)),
         pipeline_(model_.layers, config, train::make_loss(subject.data)),
@@ -143,14 +143,14 @@ class PipelineSteps {
   }
 
  private:
-  const Subject& subject_;
+  const LoopSubject& subject_;
   model::Model model_;
   pipeline::Pipeline pipeline_;
   std::vector<std::unique_ptr<train::Optimizer>> optimizers_;  // by worker
   std::uint64_t step_ = 0;
 };
 
-pipeline::PipelineConfig stages(const Flags& flags, const torch::Device& device, std::vector<std::size_t> cuts) {
+pipeline::PipelineConfig stages(const LoopBenchFlags& flags, const torch::Device& device, std::vector<std::size_t> cuts) {
   pipeline::PipelineConfig config;
   config.cuts = std::move(cuts);
   config.devices.assign(config.cuts.size() + 1, device);
@@ -167,7 +167,7 @@ struct Times {
 
 // The three take turns, in another order every round. A turn is some steps in a row, as in training; before the first of them the threads
 // of the others ran, so that it does not count.
-Times measure(const Subject& subject, const Flags& flags, const torch::Device& device, std::size_t cut) {
+Times measure(const LoopSubject& subject, const LoopBenchFlags& flags, const torch::Device& device, std::size_t cut) {
   PlainLoop plain(subject, device, layer::parse_precision(flags.precision));
   PipelineSteps one(subject, stages(flags, device, {}));
   PipelineSteps two(subject, stages(flags, device, {cut}));
@@ -206,7 +206,7 @@ struct Ratios {
   }
 };
 
-void report(const Subject& subject, const Flags& flags, std::size_t cut, const Times& times) {
+void report_loop(const LoopSubject& subject, const LoopBenchFlags& flags, std::size_t cut, const Times& times) {
   const Ratios speed(times.plain, times.one);
   const Ratios cost(times.two, times.one);
   if (flags.json) {
@@ -234,16 +234,16 @@ void report(const Subject& subject, const Flags& flags, std::size_t cut, const T
   std::fflush(stdout);
 }
 
-void run(const Flags& flags) {
+void run_loop_bench(const LoopBenchFlags& flags) {
   const torch::Device device(flags.device);
   if (device.is_cuda() && !torch::cuda::is_available()) {
     throw UsageError(fmt::format("--device {}: this machine or this build has no CUDA device", flags.device));
   }
   for (const std::string& name : flags.models) {
     try {
-      const Subject subject = make_subject(name, device);
+      const LoopSubject subject = make_loop_subject(name, device);
       const std::size_t cut = model::make_model(name, subject.data, 1).layers.size() / 2;
-      report(subject, flags, cut, measure(subject, flags, device, cut));
+      report_loop(subject, flags, cut, measure(subject, flags, device, cut));
     } catch (const std::invalid_argument& error) {
       throw UsageError(error.what());
     }
@@ -253,7 +253,7 @@ void run(const Flags& flags) {
 }  // namespace
 
 void add_loop_bench(CLI::App& bench) {
-  auto flags = std::make_shared<Flags>();  // owned by the callback as well
+  auto flags = std::make_shared<LoopBenchFlags>();  // owned by the callback as well
   auto* command = bench.add_subcommand("loop", "Training steps on one device: one and two stages against a plain LibTorch loop");
   command->add_option("--model", flags->models, "Models; images are [256,3,224,224], sentences [32,128]")->capture_default_str();
   command->add_option("--device", flags->device, "Of all stages")->capture_default_str();
@@ -268,7 +268,7 @@ void add_loop_bench(CLI::App& bench) {
       ->check(positive_number())
       ->capture_default_str();
   command->add_flag("--json", flags->json, "One JSON object per row");
-  command->callback([flags] { run(*flags); });
+  command->callback([flags] { run_loop_bench(*flags); });
 }
 
 }  // namespace epipe::cli

@@ -22,7 +22,7 @@ namespace {
 using layer::Batch;
 using pipeline::PipelineConfig;
 
-struct Flags {
+struct PipelineBenchFlags {
   int chunks = 8;
   std::int64_t batch = 512;
   int rounds = 12;
@@ -65,7 +65,7 @@ schedule::Costs measured_costs(const Subject& subject, PipelineConfig config, in
   return costs;
 }
 
-SpeedUp measure_speed_up(const Subject& subject, const Flags& flags, schedule::Policy policy) {
+SpeedUp measure_speed_up(const Subject& subject, const PipelineBenchFlags& flags, schedule::Policy policy) {
   SpeedUp result;
   result.cuts = even_cut(subject, flags.chunks);
   PipelineConfig one;
@@ -113,7 +113,7 @@ double time_plain_step(const Batch& batch, const model::Model& model, const pipe
 }
 
 // What one stage and one chunk take beyond the plain loop, as a part of it: the median of the paired ratios, less 1.
-double measure_overhead(const Subject& subject, const Flags& flags) {
+double measure_overhead(const Subject& subject, const PipelineBenchFlags& flags) {
   Steps steps(subject, {});
   const auto model = model_of(subject);
   const auto loss = train::make_loss(subject.data);
@@ -126,7 +126,7 @@ double measure_overhead(const Subject& subject, const Flags& flags) {
   return median(ratios) - 1;
 }
 
-void report(const Subject& subject, const std::string& policy, const SpeedUp& s, bool json) {
+void report_speed_up(const Subject& subject, const std::string& policy, const SpeedUp& s, bool json) {
   const double of_bound = s.speed_up / s.bound;
   if (json) {
     const nlohmann::json line = {{"model", subject.name},      {"schedule", policy},     {"cuts", s.cuts},   {"one_worker_ms", s.one_ms},
@@ -148,7 +148,7 @@ void report_overhead(const Subject& subject, double overhead, bool json) {
   std::fflush(stdout);
 }
 
-void report(const Subject& subject, const DataParallel& d, bool json) {
+void report_data_parallel(const Subject& subject, const DataParallel& d, bool json) {
   const double of_bound = d.bound_ms / d.two_ms;
   if (json) {
     const nlohmann::json line = {{"model", subject.name},
@@ -169,22 +169,23 @@ void report(const Subject& subject, const DataParallel& d, bool json) {
   std::fflush(stdout);
 }
 
-void run(const Flags& flags) {
+void run_pipeline_bench(const PipelineBenchFlags& flags) {
   at::set_num_threads(1);
   for (const std::string& name : flags.models) {
     const Subject subject = make_subject(name, flags.batch);
     report_overhead(subject, measure_overhead(subject, flags), flags.json);
     for (const std::string policy : {"gpipe", "1f1b"}) {
-      report(subject, policy, measure_speed_up(subject, flags, schedule::parse_policy(policy).value()), flags.json);
+      report_speed_up(subject, policy, measure_speed_up(subject, flags, schedule::parse_policy(policy).value()), flags.json);
     }
-    if (transport::gloo_part().available) report(subject, measure_data_parallel(subject, flags.chunks, flags.rounds), flags.json);
+    if (transport::gloo_part().available)
+      report_data_parallel(subject, measure_data_parallel(subject, flags.chunks, flags.rounds), flags.json);
   }
 }
 
 }  // namespace
 
 void add_pipeline_bench(CLI::App& bench) {
-  auto flags = std::make_shared<Flags>();  // owned by the callback as well
+  auto flags = std::make_shared<PipelineBenchFlags>();  // owned by the callback as well
   auto* command = bench.add_subcommand(
       "pipeline", "Two workers of one thread, as a pipeline and as replicas, against one; the runtime against a plain LibTorch loop");
   command->add_option("--chunks", flags->chunks, "Micro-batches per batch")->check(CLI::Range(1, 4096))->capture_default_str();
@@ -195,7 +196,7 @@ void add_pipeline_bench(CLI::App& bench) {
       ->capture_default_str();
   command->add_option("--rounds", flags->rounds, "Steps of each kind")->check(positive_number())->capture_default_str();
   command->add_flag("--json", flags->json, "One JSON object per row");
-  command->callback([flags] { run(*flags); });
+  command->callback([flags] { run_pipeline_bench(*flags); });
 }
 
 }  // namespace epipe::cli

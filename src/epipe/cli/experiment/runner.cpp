@@ -21,7 +21,7 @@ using experiment::RunResult;
 
 constexpr std::uint64_t kMostBytes = std::uint64_t{1} << 30;
 
-std::string text_of(const std::string& path) {
+std::string text_in(const std::string& path) {
   const auto content = read_file(path, kMostBytes);
   if (!content) return "";
   return {reinterpret_cast<const char*>(content.value().data()), content.value().size()};
@@ -81,7 +81,7 @@ class Runner {
     const std::string folder = config_.out + "/" + result.folder;
     value_or_fail(make_folders(folder));
     const int code = run_self(words, folder + "/log.txt", stop_);
-    if (code == 0 && stop_ && entry.kind != Kind::kParameters && !experiment::ends_with_epoch(text_of(folder + "/metrics.jsonl"))) {
+    if (code == 0 && stop_ && entry.kind != Kind::kParameters && !experiment::ends_with_epoch(text_in(folder + "/metrics.jsonl"))) {
       fmt::print("{} seed {}: stopped; the same command goes on from there\n", entry.id, seed);
       return;
     }
@@ -115,10 +115,10 @@ class Runner {
   }
 
   void finish(const Entry& entry, const std::string& folder, int code, RunResult result) {
-    const std::string log = text_of(folder + "/log.txt");
+    const std::string log = text_in(folder + "/log.txt");
     if (code == 0) {
       auto outcome = entry.kind == Kind::kParameters ? experiment::outcome_of_info(log)
-                                                     : experiment::outcome_of_metrics(text_of(folder + "/metrics.jsonl"));
+                                                     : experiment::outcome_of_metrics(text_in(folder + "/metrics.jsonl"));
       if (!outcome) {
         result.failed = outcome.error().message;
       } else {

@@ -14,7 +14,7 @@ using kernels::KeyOf;
 using kernels::KeyRange;
 using kernels::Run;
 
-constexpr std::size_t kFastSample = 1U << 14;  // pinned in docs/codecs.md
+constexpr std::size_t kTwinFastSample = 1U << 14;  // pinned in docs/codecs.md
 
 class RunTwin final : public Twin {
  public:
@@ -60,7 +60,7 @@ class RunTwin final : public Twin {
     const DeviceArray<KeyRange> range(x, 1);
     if (borders_ == RunBorders::kFast || shape.sent == 1) cuda::key_range(x.data_ptr<float>(), n, KeyOf::kValue, range.data(), stream);
     if (borders_ == RunBorders::kFast) {
-      const std::size_t m = std::min(n, kFastSample);
+      const std::size_t m = std::min(n, kTwinFastSample);
       const DeviceArray<float> sample(x, m);
       cuda::sample_values(x.data_ptr<float>(), n, sample.data(), m, stream);
       std::vector<std::uint64_t> ranks;

@@ -168,9 +168,6 @@ class Fetch {
   }
 
  private:
-  static void require(const Result<void>& result) {
-    if (!result) throw std::runtime_error(result.error().message);
-  }
   void check_stop() const {
     if (stop_) throw std::runtime_error("interrupted; nothing was left unfinished");
   }

@@ -17,14 +17,12 @@ struct Inflater {
   bool ready;
 };
 
-Error bad(std::string message) { return {ErrorCode::kBadFile, std::move(message)}; }
-
 }  // namespace
 
 Result<Bytes> gunzip(ByteView bytes, std::size_t max_bytes) {
   constexpr std::size_t kChunk = std::size_t{1} << 20;
   Inflater inflater;
-  if (!inflater.ready) return bad("zlib did not start");
+  if (!inflater.ready) return bad_file("zlib did not start");
   z_stream& stream = inflater.stream;
   Bytes out;
   for (int status = Z_OK; status != Z_STREAM_END;) {
@@ -39,8 +37,8 @@ Result<Bytes> gunzip(ByteView bytes, std::size_t max_bytes) {
     stream.avail_out = static_cast<uInt>(room.size());
     status = inflate(&stream, Z_NO_FLUSH);
     out.resize(out.size() - stream.avail_out);
-    if (status == Z_BUF_ERROR) return bad("the gzip file ends too early");
-    if (status != Z_OK && status != Z_STREAM_END) return bad("not a gzip file, or a damaged one");
+    if (status == Z_BUF_ERROR) return bad_file("the gzip file ends too early");
+    if (status != Z_OK && status != Z_STREAM_END) return bad_file("not a gzip file, or a damaged one");
     if (out.size() > max_bytes) return Error{ErrorCode::kTooLarge, fmt::format("the gzip file holds more than {} bytes", max_bytes)};
   }
   return out;

@@ -10,7 +10,7 @@ namespace epipe::data {
 namespace {
 
 using State = std::array<std::uint32_t, 4>;
-constexpr std::size_t kBlock = 64;
+constexpr std::size_t kMd5Block = 64;
 
 // floor(2^32 |sin(i + 1)|), as the RFC defines them.
 std::array<std::uint32_t, 64> make_sines() {
@@ -40,10 +40,10 @@ void add_block(State& state, ByteView block) {
 
 // What follows the last whole block: the rest, a one bit, zeros, and the length in bits.
 Bytes padded_rest(ByteView bytes) {
-  const ByteView rest = bytes.subspan(bytes.size() / kBlock * kBlock);
+  const ByteView rest = bytes.subspan(bytes.size() / kMd5Block * kMd5Block);
   Bytes tail(rest.begin(), rest.end());
   tail.push_back(std::byte{0x80});
-  while (tail.size() % kBlock != kBlock - 8) tail.push_back(std::byte{0});
+  while (tail.size() % kMd5Block != kMd5Block - 8) tail.push_back(std::byte{0});
   append(tail, static_cast<std::uint64_t>(bytes.size()) * 8);
   return tail;
 }
@@ -52,9 +52,9 @@ Bytes padded_rest(ByteView bytes) {
 
 std::string md5(ByteView bytes) {
   State state = {0x67452301, 0xefcdab89, 0x98badcfe, 0x10325476};
-  for (std::size_t at = 0; at + kBlock <= bytes.size(); at += kBlock) add_block(state, bytes.subspan(at, kBlock));
+  for (std::size_t at = 0; at + kMd5Block <= bytes.size(); at += kMd5Block) add_block(state, bytes.subspan(at, kMd5Block));
   const Bytes tail = padded_rest(bytes);
-  for (std::size_t at = 0; at < tail.size(); at += kBlock) add_block(state, ByteView(tail).subspan(at, kBlock));
+  for (std::size_t at = 0; at < tail.size(); at += kMd5Block) add_block(state, ByteView(tail).subspan(at, kMd5Block));
   std::string text;
   for (const std::uint32_t word : state) text += fmt::format("{:08x}", __builtin_bswap32(word));
   return text;

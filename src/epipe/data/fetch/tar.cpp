@@ -10,10 +10,10 @@
 namespace epipe::data {
 namespace {
 
-constexpr std::size_t kBlock = 512;
+constexpr std::size_t kTarBlock = 512;
 
 // A header's field up to its first zero byte.
-std::string_view field(ByteView header, std::size_t offset, std::size_t size) {
+std::string_view text_field(ByteView header, std::size_t offset, std::size_t size) {
   const std::string_view text(reinterpret_cast<const char*>(header.data()) + offset, size);
   return text.substr(0, text.find('\0'));
 }
@@ -33,7 +33,7 @@ std::optional<std::uint64_t> octal(std::string_view text) {
 // The sum of the header's bytes, those of the sum itself counted as blanks.
 std::uint64_t checksum(ByteView header) {
   std::uint64_t sum = 0;
-  for (std::size_t i = 0; i < kBlock; ++i) sum += i >= 148 && i < 156 ? ' ' : static_cast<std::uint64_t>(header[i]);
+  for (std::size_t i = 0; i < kTarBlock; ++i) sum += i >= 148 && i < 156 ? ' ' : static_cast<std::uint64_t>(header[i]);
   return sum;
 }
 
@@ -42,17 +42,17 @@ std::uint64_t checksum(ByteView header) {
 Result<std::map<std::string, ByteView>> parse_tar(ByteView bytes) {
   std::map<std::string, ByteView> files;
   ByteReader reader(bytes);
-  while (const auto header = reader.take_bytes(kBlock)) {
+  while (const auto header = reader.take_bytes(kTarBlock)) {
     if (std::all_of(header->begin(), header->end(), [](std::byte b) { return b == std::byte{0}; })) return files;
-    const auto size = octal(field(*header, 124, 12));
-    if (!size || octal(field(*header, 148, 8)) != checksum(*header))
+    const auto size = octal(text_field(*header, 124, 12));
+    if (!size || octal(text_field(*header, 148, 8)) != checksum(*header))
       return Error{ErrorCode::kBadFile, "not a tar archive, or a damaged one"};
-    const std::string_view name = field(*header, 0, 100);
+    const std::string_view name = text_field(*header, 0, 100);
     const auto content = reader.take_bytes(*size);
     if (!content) return Error{ErrorCode::kTruncated, fmt::format("the tar archive ends inside {}", name)};
     const char type = static_cast<char>((*header)[156]);
     if (type == '0' || type == '\0') files.emplace(name.substr(name.rfind('/') + 1), *content);
-    std::ignore = reader.take_bytes((kBlock - *size % kBlock) % kBlock);
+    std::ignore = reader.take_bytes((kTarBlock - *size % kTarBlock) % kTarBlock);
   }
   if (files.empty()) return Error{ErrorCode::kBadFile, "not a tar archive: too short"};
   return files;

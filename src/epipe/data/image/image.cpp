@@ -9,7 +9,7 @@
 namespace epipe::data {
 namespace {
 
-constexpr std::uint64_t kMaxFileBytes = std::uint64_t{1} << 30;
+constexpr std::uint64_t kMaxImageBytes = std::uint64_t{1} << 30;
 
 bool begins_with(ByteView bytes, std::string_view magic) {
   return bytes.size() >= magic.size() && std::memcmp(bytes.data(), magic.data(), magic.size()) == 0;
@@ -24,7 +24,7 @@ Result<Image> decode_image(ByteView bytes) {
 }
 
 Result<Image> read_image(const std::string& path) {
-  const auto bytes = read_file(path, kMaxFileBytes);
+  const auto bytes = read_file(path, kMaxImageBytes);
   if (!bytes) return bytes.error();
   auto image = decode_image(bytes.value());
   if (!image) return Error{image.error().code, fmt::format("{}: {}", path, image.error().message)};

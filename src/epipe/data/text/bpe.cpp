@@ -17,12 +17,10 @@ namespace {
 using nlohmann::json;
 using Vocabulary = std::unordered_map<std::string, std::int32_t>;
 
-constexpr std::uint64_t kMaxFileBytes = std::uint64_t{1} << 28;
+constexpr std::uint64_t kMaxBpeBytes = std::uint64_t{1} << 28;
 constexpr std::size_t kMaxVocabulary = std::size_t{1} << 24;
 constexpr std::size_t kMaxCachedWords = std::size_t{1} << 20;
 constexpr std::size_t kMaxCachedBytes = 64;  // of one word
-
-Error bad(std::string message) { return {ErrorCode::kBadFile, std::move(message)}; }
 
 std::string_view text_of(ByteView bytes) { return {reinterpret_cast<const char*>(bytes.data()), bytes.size()}; }
 
@@ -44,11 +42,11 @@ std::array<std::string, 256> byte_names() {
 
 Result<Vocabulary> parse_vocabulary(std::string_view text) {
   const json all = json::parse(text, nullptr, /*allow_exceptions=*/false);
-  if (!all.is_object()) return bad("expected vocab.json to hold one JSON object of token: id");
+  if (!all.is_object()) return bad_file("expected vocab.json to hold one JSON object of token: id");
   Vocabulary vocabulary;
   for (const auto& [token, id] : all.items()) {
     if (!id.is_number_unsigned() || id.get<std::uint64_t>() >= kMaxVocabulary)
-      return bad(fmt::format("expected an id below {} for the token \"{}\" in vocab.json", kMaxVocabulary, token));
+      return bad_file(fmt::format("expected an id below {} for the token \"{}\" in vocab.json", kMaxVocabulary, token));
     vocabulary[token] = id.get<std::int32_t>();
   }
   return vocabulary;
@@ -56,7 +54,7 @@ Result<Vocabulary> parse_vocabulary(std::string_view text) {
 
 Result<std::int32_t> id_of(const Vocabulary& vocabulary, const std::string& token) {
   const auto found = vocabulary.find(token);
-  if (found == vocabulary.end()) return bad(fmt::format("vocab.json has no token \"{}\"", token));
+  if (found == vocabulary.end()) return bad_file(fmt::format("vocab.json has no token \"{}\"", token));
   return found->second;
 }
 
@@ -70,13 +68,13 @@ Result<MergeTable> parse_merges(std::string_view text, const Vocabulary& vocabul
     if (pair.ends_with('\r')) pair.remove_suffix(1);
     if (pair.empty() || (line == 1 && pair.starts_with("#version"))) continue;
     const std::size_t blank = pair.find(' ');
-    if (blank == std::string_view::npos) return bad(fmt::format("line {} of merges.txt: expected two tokens, got \"{}\"", line, pair));
+    if (blank == std::string_view::npos) return bad_file(fmt::format("line {} of merges.txt: expected two tokens, got \"{}\"", line, pair));
     const std::string left(pair.substr(0, blank));
     const std::string right(pair.substr(blank + 1));
     std::array<std::int32_t, 3> ids{};
     for (std::size_t i = 0; i < ids.size(); ++i) {
       const auto id = id_of(vocabulary, i == 0 ? left : i == 1 ? right : left + right);
-      if (!id) return bad(fmt::format("line {} of merges.txt: {}", line, id.error().message));
+      if (!id) return bad_file(fmt::format("line {} of merges.txt: {}", line, id.error().message));
       ids[i] = id.value();
     }
     table.add(ids[0], ids[1], {rank++, ids[2]});
@@ -147,9 +145,9 @@ Result<Bpe> Bpe::parse(ByteView vocab, ByteView merges) {
 }
 
 Result<Bpe> Bpe::open(const std::string& folder) {
-  const auto vocab = read_file(folder + "/vocab.json", kMaxFileBytes);
+  const auto vocab = read_file(folder + "/vocab.json", kMaxBpeBytes);
   if (!vocab) return vocab.error();
-  const auto merges = read_file(folder + "/merges.txt", kMaxFileBytes);
+  const auto merges = read_file(folder + "/merges.txt", kMaxBpeBytes);
   if (!merges) return merges.error();
   auto bpe = parse(vocab.value(), merges.value());
   if (!bpe) return Error{bpe.error().code, fmt::format("{}: {}", folder, bpe.error().message)};

@@ -18,7 +18,7 @@ namespace {
 
 constexpr std::int64_t kDefaultLength = 128;
 constexpr std::int64_t kShortest = 8;
-constexpr std::uint64_t kMaxFileBytes = std::uint64_t{1} << 31;
+constexpr std::uint64_t kMaxGlueBytes = std::uint64_t{1} << 31;
 
 // Classes are numbered as Hugging Face's copies of the tasks number them.
 std::vector<GlueTask> tasks() {
@@ -62,7 +62,7 @@ std::optional<float> target_of(std::string_view text, const GlueTask& task) {
 }
 
 // The folder of the task: the given one, or one of its folders that has the task's name.
-std::string find_folder(const std::string& given, const GlueTask& task) {
+std::string find_glue_folder(const std::string& given, const GlueTask& task) {
   std::vector<std::string> candidates = {given};
   for (const std::string& name : list_folder(given)) {
     if (plain(name) == plain(task.folder)) candidates.push_back(path_in(given, name));
@@ -86,8 +86,8 @@ std::string find_bpe(const std::string& given, const std::string& folder) {
       "text needs RoBERTa's vocab.json and merges.txt: pass their folder with --bpe DIR, or put it as roberta-bpe beside {}", folder));
 }
 
-Sentences read_split(const std::string& path, const GlueTask& task, const Bpe& bpe, std::size_t max_length) {
-  const auto bytes = value_or_throw(read_file(path, kMaxFileBytes));
+Sentences read_glue_split(const std::string& path, const GlueTask& task, const Bpe& bpe, std::size_t max_length) {
+  const auto bytes = value_or_throw(read_file(path, kMaxGlueBytes));
   const auto examples = parse_glue({reinterpret_cast<const char*>(bytes.data()), bytes.size()}, task);
   if (!examples) throw std::runtime_error(fmt::format("{}: {}", path, examples.error().message));
   Sentences all;
@@ -130,14 +130,14 @@ Result<std::vector<GlueExample>> parse_glue(std::string_view text, const GlueTas
 
 Splits open_glue(const std::string& name, const std::string& given, const DataConfig& config) {
   const GlueTask task = glue_task(name);
-  const std::string folder = find_folder(given, task);
+  const std::string folder = find_glue_folder(given, task);
   const auto bpe = value_or_throw(Bpe::open(find_bpe(config.bpe, folder)));
   const std::int64_t length = config.max_length == 0 ? kDefaultLength : config.max_length;
   if (length < kShortest) throw std::invalid_argument(fmt::format("--max-length: expected at least {} tokens, got {}", kShortest, length));
   DataSpec spec{DataSpec::Kind::kText, {length}, 1, bpe.vocabulary(), task.regression(), task.metrics};
   if (!task.regression()) spec.classes = static_cast<std::int64_t>(task.labels.size());
   const auto open = [&](const std::string& file) {
-    return make_text_dataset(read_split(path_in(folder, file), task, bpe, static_cast<std::size_t>(length)), spec, bpe.pad());
+    return make_text_dataset(read_glue_split(path_in(folder, file), task, bpe, static_cast<std::size_t>(length)), spec, bpe.pad());
   };
   return {open("train.tsv"), open(task.validation)};
 }

@@ -8,8 +8,6 @@
 namespace epipe::data {
 namespace {
 
-Error bad(std::string message) { return {ErrorCode::kBadFile, std::move(message)}; }
-
 std::string_view take_until(std::string_view& text, char separator) {
   const std::size_t end = text.find(separator);
   const std::string_view head = text.substr(0, end);
@@ -36,7 +34,7 @@ Result<std::vector<std::size_t>> find_columns(std::string_view header, const std
   std::vector<std::size_t> numbers;
   for (const std::string& name : names) {
     const auto found = std::find(fields.begin(), fields.end(), name);
-    if (found == fields.end()) return bad(fmt::format("line 1: expected a column \"{}\", got {}", name, fmt::join(fields, ", ")));
+    if (found == fields.end()) return bad_file(fmt::format("line 1: expected a column \"{}\", got {}", name, fmt::join(fields, ", ")));
     numbers.push_back(static_cast<std::size_t>(found - fields.begin()));
   }
   return numbers;
@@ -63,7 +61,7 @@ Result<TsvRows> parse_tsv(std::string_view text, const TsvColumns& columns) {
     if (content.empty()) continue;
     const auto fields = split(content);
     if (fields.size() < needed && columns.skip_short) continue;
-    if (fields.size() < needed) return bad(fmt::format("line {}: expected at least {} fields, got {}", line, needed, fields.size()));
+    if (fields.size() < needed) return bad_file(fmt::format("line {}: expected at least {} fields, got {}", line, needed, fields.size()));
     auto& row = rows.emplace_back();
     for (const std::size_t number : numbers) row.push_back(fields[number]);
   }

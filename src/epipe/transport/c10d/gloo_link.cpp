@@ -12,10 +12,10 @@
 namespace epipe::transport {
 namespace {
 
-constexpr std::size_t kCapacity = 1;  // messages held for a slow reader, besides the one being received
+constexpr std::size_t kGlooCapacity = 1;  // messages held for a slow reader, besides the one being received
 constexpr std::size_t kFirstBytes = 65536;
-constexpr std::size_t kHeaderBytes = sizeof(std::uint64_t);
-constexpr std::size_t kShortBytes = kFirstBytes - kHeaderBytes;
+constexpr std::size_t kGlooHeaderBytes = sizeof(std::uint64_t);
+constexpr std::size_t kShortBytes = kFirstBytes - kGlooHeaderBytes;
 
 // The length, and the message where it is short.
 Bytes first_transfer(const Bytes& message) {
@@ -30,7 +30,7 @@ Bytes first_transfer(const Bytes& message) {
 std::string closed_reason(int rank) { return fmt::format("rank {} closed the link", rank); }
 
 GlooLink::GlooLink(GlooPeer& peer, std::uint32_t channel, std::uint64_t max_message_bytes)
-    : peer_(peer), channel_(channel), max_message_bytes_(max_message_bytes), arrived_(kCapacity) {
+    : peer_(peer), channel_(channel), max_message_bytes_(max_message_bytes), arrived_(kGlooCapacity) {
   peer_.enter(channel_, *this);
   thread_ = std::thread([this] { receive(); });
 }
@@ -148,7 +148,7 @@ bool GlooLink::receive_one() {
   if (length > kShortBytes) {
     if (!transfer_in(message)) return false;
   } else if (length > 0) {
-    std::memcpy(message.data(), first.data() + kHeaderBytes, length);
+    std::memcpy(message.data(), first.data() + kGlooHeaderBytes, length);
   }
   {
     const std::lock_guard lock(mutex_);

@@ -18,7 +18,7 @@ namespace {
 // c10d counts whole seconds, pauses for one between two attempts to connect, and gives up when the next would come too late.
 constexpr Patience kLeastStoreTimeout = std::chrono::seconds(3);
 
-void check(const GroupConfig& config) {
+void check_config(const GroupConfig& config) {
   if (config.size < 1 || config.rank < 0 || config.rank >= config.size) {
     throw std::invalid_argument(fmt::format("expected a rank below the number of ranks, got rank {} of {}", config.rank, config.size));
   }
@@ -72,7 +72,7 @@ void meet(StoreBoard& board, const GroupConfig& config) {
 }  // namespace
 
 std::unique_ptr<Group> make_group(const GroupConfig& config) {
-  check(config);
+  check_config(config);
   const Store store = open_store(config);
   StoreBoard hall(c10::make_intrusive<c10d::PrefixStore>("hall", store));
   meet(hall, config);

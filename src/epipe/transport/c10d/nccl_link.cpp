@@ -13,7 +13,7 @@
 namespace epipe::transport {
 namespace {
 
-constexpr std::size_t kCapacity = 1;
+constexpr std::size_t kNcclCapacity = 1;
 constexpr std::chrono::microseconds kLeastPause{20};
 constexpr std::chrono::microseconds kMostPause{1000};
 constexpr std::chrono::milliseconds kLook{100};  // how often the store is asked about the peer
@@ -28,7 +28,7 @@ std::vector<at::Tensor> staged(const Bytes& bytes, c10::Device device) {
 }  // namespace
 
 NcclLink::NcclLink(const NcclLinkConfig& config, Store store, Liveness& liveness)
-    : config_(config), store_(std::move(store)), liveness_(liveness), arrived_(kCapacity) {
+    : config_(config), store_(std::move(store)), liveness_(liveness), arrived_(kNcclCapacity) {
   out_ = make_communicator(true);
   in_ = make_communicator(false);
   thread_ = std::thread([this] { receive(); });

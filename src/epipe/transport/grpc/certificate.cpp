@@ -18,7 +18,7 @@ namespace {
 
 constexpr long kDay = 24L * 60 * 60;
 
-void check(bool good, const char* what) {
+void require_openssl(bool good, const char* what) {
   if (good) return;
   std::array<char, 256> text{};
   ERR_error_string_n(ERR_get_error(), text.data(), text.size());
@@ -40,10 +40,10 @@ std::string alternative(const std::string& name) {
 
 void add_extension(X509* certificate, X509V3_CTX& context, int kind, const std::string& value) {
   X509_EXTENSION* const extension = X509V3_EXT_conf_nid(nullptr, &context, kind, value.c_str());
-  check(extension != nullptr, "make a certificate extension");
+  require_openssl(extension != nullptr, "make a certificate extension");
   const int added = X509_add_ext(certificate, extension, -1);
   X509_EXTENSION_free(extension);
-  check(added == 1, "add a certificate extension");
+  require_openssl(added == 1, "add a certificate extension");
 }
 
 void add_extensions(X509* certificate, X509* issuer, const CertificateWish& wish) {
@@ -61,18 +61,18 @@ void add_extensions(X509* certificate, X509* issuer, const CertificateWish& wish
 
 void set_serial(X509* certificate) {
   std::array<unsigned char, 16> bytes;
-  check(RAND_bytes(bytes.data(), bytes.size()) == 1, "draw random bytes");
+  require_openssl(RAND_bytes(bytes.data(), bytes.size()) == 1, "draw random bytes");
   bytes[0] &= 0x7f;
   BIGNUM* const number = BN_bin2bn(bytes.data(), bytes.size(), nullptr);
   const bool set = number != nullptr && BN_to_ASN1_INTEGER(number, X509_get_serialNumber(certificate)) != nullptr;
   BN_free(number);
-  check(set, "set a serial number");
+  require_openssl(set, "set a serial number");
 }
 
 template <typename Write>
 std::string pem(const Write& write) {
   const std::unique_ptr<BIO, void (*)(BIO*)> out(BIO_new(BIO_s_mem()), [](BIO* bio) { BIO_free(bio); });
-  check(out && write(out.get()) == 1, "write PEM");
+  require_openssl(out && write(out.get()) == 1, "write PEM");
   char* text = nullptr;
   const long size = BIO_get_mem_data(out.get(), &text);
   return {text, static_cast<std::size_t>(size)};
@@ -82,13 +82,13 @@ std::string pem(const Write& write) {
 
 Key make_key() {
   Key key(EVP_EC_gen("P-256"), EVP_PKEY_free);
-  check(key != nullptr, "make a key");
+  require_openssl(key != nullptr, "make a key");
   return key;
 }
 
 Certificate make_certificate(const CertificateWish& wish, EVP_PKEY* key, X509* issuer, EVP_PKEY* issuer_key) {
   Certificate made(X509_new(), X509_free);
-  check(made != nullptr, "make a certificate");
+  require_openssl(made != nullptr, "make a certificate");
   X509* const certificate = made.get();
   X509_set_version(certificate, X509_VERSION_3);
   set_serial(certificate);
@@ -96,11 +96,11 @@ Certificate make_certificate(const CertificateWish& wish, EVP_PKEY* key, X509* i
   X509_gmtime_adj(X509_getm_notAfter(certificate), wish.days * kDay);
   X509_NAME* const subject = X509_get_subject_name(certificate);
   const auto* const name = reinterpret_cast<const unsigned char*>(wish.common_name.c_str());
-  check(X509_NAME_add_entry_by_txt(subject, "CN", MBSTRING_UTF8, name, -1, -1, 0) == 1, "name a certificate");
-  check(X509_set_issuer_name(certificate, issuer != nullptr ? X509_get_subject_name(issuer) : subject) == 1, "name an issuer");
-  check(X509_set_pubkey(certificate, key) == 1, "put the key into a certificate");
+  require_openssl(X509_NAME_add_entry_by_txt(subject, "CN", MBSTRING_UTF8, name, -1, -1, 0) == 1, "name a certificate");
+  require_openssl(X509_set_issuer_name(certificate, issuer != nullptr ? X509_get_subject_name(issuer) : subject) == 1, "name an issuer");
+  require_openssl(X509_set_pubkey(certificate, key) == 1, "put the key into a certificate");
   add_extensions(certificate, issuer != nullptr ? issuer : certificate, wish);
-  check(X509_sign(certificate, issuer_key != nullptr ? issuer_key : key, EVP_sha256()) > 0, "sign a certificate");
+  require_openssl(X509_sign(certificate, issuer_key != nullptr ? issuer_key : key, EVP_sha256()) > 0, "sign a certificate");
   return made;
 }
 
@@ -114,7 +114,7 @@ std::string pem_of(EVP_PKEY* key) {
 
 std::string random_token() {
   std::array<unsigned char, 32> bytes;
-  check(RAND_bytes(bytes.data(), bytes.size()) == 1, "draw random bytes");
+  require_openssl(RAND_bytes(bytes.data(), bytes.size()) == 1, "draw random bytes");
   return fmt::format("{:02x}", fmt::join(bytes, ""));
 }
 

@@ -10,7 +10,7 @@
 namespace epipe::transport {
 namespace {
 
-constexpr std::size_t kHeaderBytes = sizeof(std::uint64_t);
+constexpr std::size_t kLengthBytes = sizeof(std::uint64_t);
 using Owner = std::shared_ptr<Bytes>;  // one message, owned by all of its slices that gRPC still holds
 
 // A part of the message, not copied.
@@ -21,7 +21,7 @@ using Owner = std::shared_ptr<Bytes>;  // one message, owned by all of its slice
 
 ::grpc::ByteBuffer first_piece(const Owner& message, std::size_t bytes) {
   const std::uint64_t length = message->size();
-  const std::array<::grpc::Slice, 2> slices{::grpc::Slice(&length, kHeaderBytes), slice_of(message, 0, bytes)};
+  const std::array<::grpc::Slice, 2> slices{::grpc::Slice(&length, kLengthBytes), slice_of(message, 0, bytes)};
   return {slices.data(), bytes == 0 ? 1U : 2U};
 }
 
@@ -42,7 +42,7 @@ void copy(const std::vector<::grpc::Slice>& slices, std::size_t offset, MutableB
 }
 
 std::uint64_t length_of(const std::vector<::grpc::Slice>& slices) {
-  std::array<std::byte, kHeaderBytes> header;
+  std::array<std::byte, kLengthBytes> header;
   copy(slices, 0, header);
   return load<std::uint64_t>(header, 0);
 }
@@ -62,7 +62,7 @@ void GrpcLink::send(Bytes message) {
     throw std::runtime_error(fmt::format("a message of {} bytes is above the limit of {}", message.size(), max_message_bytes_));
   }
   const auto owner = std::make_shared<Bytes>(std::move(message));
-  std::size_t offset = std::min(owner->size(), kPieceBytes - kHeaderBytes);
+  std::size_t offset = std::min(owner->size(), kPieceBytes - kLengthBytes);
   stream_->write(first_piece(owner, offset));
   while (offset < owner->size()) {
     const std::size_t bytes = std::min(owner->size() - offset, kPieceBytes);
@@ -87,7 +87,7 @@ void GrpcLink::take(const ::grpc::ByteBuffer& piece) {
   if (!piece.Dump(&slices).ok()) give_up("a piece that cannot be read");
   std::size_t header = 0;
   if (!started_) {
-    header = kHeaderBytes;
+    header = kLengthBytes;
     if (piece.Length() < header) give_up(fmt::format("expected a length of {} bytes, got {}", header, piece.Length()));
     start(length_of(slices));
   }
