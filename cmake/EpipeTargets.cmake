@@ -3,10 +3,16 @@ function(epipe_folder name)
   cmake_parse_arguments(arg "" "" "SOURCES;LIBS" ${ARGN})
   add_library(epipe_${name} OBJECT ${arg_SOURCES})
   target_link_libraries(epipe_${name} PUBLIC epipe_flags ${arg_LIBS})
+  epipe_unity(epipe_${name})
   if(epipe_torch IN_LIST arg_LIBS)
     epipe_torch_headers(epipe_${name})
   endif()
   target_link_libraries(libepipe PUBLIC epipe_${name})
+endfunction()
+
+# Compiles about 16 files at a time, which reads and instantiates the headers they share once. EPIPE_UNITY=OFF compiles every file alone.
+function(epipe_unity target)
+  set_target_properties(${target} PROPERTIES UNITY_BUILD ${EPIPE_UNITY} UNITY_BUILD_BATCH_SIZE 16)
 endfunction()
 
 # LibTorch's headers cost seconds per file: compile them once and share the result between all targets.

@@ -50,14 +50,14 @@ std::vector<Group> group_ranks(Ranks ranks, std::span<const Key> sample, std::si
 }
 
 // What one thread found in its part of the tensor.
-struct Part {
+struct ScannedPart {
   std::vector<Bracket> brackets;
   std::vector<Keys> inside;  // behind the brackets' spans
   BracketScan scan{};
 };
 
-Part scan_part(std::span<const float> x, KeyOf of, std::span<const Group> groups, const Kernels& kernels) {
-  Part part;
+ScannedPart scan_part(std::span<const float> x, KeyOf of, std::span<const Group> groups, const Kernels& kernels) {
+  ScannedPart part;
   for (const Group& g : groups) {
     part.inside.emplace_back(x.size() / 8 + 1024);
     part.brackets.push_back({g.low, g.high, part.inside.back()});
@@ -67,10 +67,10 @@ Part scan_part(std::span<const float> x, KeyOf of, std::span<const Group> groups
 }
 
 // The answers of group g: the ends of its bracket, or keys inside. False when the bracket missed.
-bool resolve(std::span<const Part> parts, std::size_t g, Ranks ranks, std::span<Key> answers) {
+bool resolve(std::span<const ScannedPart> parts, std::size_t g, Ranks ranks, std::span<Key> answers) {
   Bracket sum{parts[0].brackets[g].low, parts[0].brackets[g].high, {}};
   Keys inside;
-  for (const Part& part : parts) {
+  for (const ScannedPart& part : parts) {
     const Bracket& b = part.brackets[g];
     sum.below_low += b.below_low;
     sum.upto_low += b.upto_low;
@@ -92,12 +92,12 @@ bool resolve(std::span<const Part> parts, std::size_t g, Ranks ranks, std::span<
 // One pass over the tensor for up to kMaxBrackets groups; false when a bracket missed or caught too much.
 bool answer_groups(std::span<const float> x, KeyOf of, Ranks ranks, std::span<const Group> groups, const Kernels& kernels, ThreadPool* pool,
                    Order& order) {
-  std::vector<Part> parts(pool == nullptr ? 1 : static_cast<std::size_t>(pool->threads()));
+  std::vector<ScannedPart> parts(pool == nullptr ? 1 : static_cast<std::size_t>(pool->threads()));
   parts.resize(for_parts(pool, x.size(), 64, [&](std::size_t i, std::size_t begin, std::size_t end) {
     parts[i] = scan_part(x.subspan(begin, end - begin), of, groups, kernels);
   }));
   order.range = parts[0].scan.range;
-  for (const Part& part : parts) {
+  for (const ScannedPart& part : parts) {
     if (!part.scan.fits) return false;
     order.range = {std::min(order.range.min, part.scan.range.min), std::max(order.range.max, part.scan.range.max)};
   }
