@@ -15,7 +15,7 @@ namespace {
 using nlohmann::json;
 using testing::Outcome;
 
-class Program : public ::testing::Test {
+class CommandInFolder : public ::testing::Test {
  protected:
   Outcome run(const std::string& arguments) const { return testing::run_program(arguments, folder_.path()); }
   std::string content(const std::string& name) const {
@@ -27,8 +27,8 @@ class Program : public ::testing::Test {
   testing::TempFolder folder_;
 };
 
-class ExperimentCommand : public Program {};
-class InspectCommand : public Program {};
+class ExperimentCommand : public CommandInFolder {};
+class InspectCommand : public CommandInFolder {};
 
 // A small model on generated images in place of MobileNetV2 on CIFAR-10.
 constexpr const char* kSmall = "-- --data synthetic --model cnn --cuts 1,3 --image-size 0 --augment none --batch 32 --data-part 0.25";

@@ -17,7 +17,7 @@ using testing::Outcome;
 using testing::run_program;
 using testing::TempFolder;
 
-std::string read_text(const std::string& path) {
+std::string page_text(const std::string& path) {
   std::ostringstream text;
   text << std::ifstream(path).rdbuf();
   return text.str();
@@ -34,7 +34,7 @@ TEST(ReportCommand, WritesThePageIntoTheRunAndSaysSo) {
   const Outcome outcome = run_program("report a", folder.path());
   EXPECT_EQ(outcome.code, 0) << outcome.output;
   EXPECT_EQ(outcome.output, "wrote a/report.html\n");
-  EXPECT_NE(read_text(folder.file("a/report.html")).find("chart-train-loss"), std::string::npos);
+  EXPECT_NE(page_text(folder.file("a/report.html")).find("chart-train-loss"), std::string::npos);
 }
 
 TEST(ReportCommand, WritesSeveralRunsIntoTheFirstOrWhereTold) {
@@ -43,7 +43,7 @@ TEST(ReportCommand, WritesSeveralRunsIntoTheFirstOrWhereTold) {
   make_run(folder.file("b"));
   EXPECT_EQ(run_program("report b a", folder.path()).output, "wrote b/report.html\n");
   EXPECT_EQ(run_program("report a b -o both.html", folder.path()).output, "wrote both.html\n");
-  EXPECT_NE(read_text(folder.file("both.html")).find("2 runs"), std::string::npos);
+  EXPECT_NE(page_text(folder.file("both.html")).find("2 runs"), std::string::npos);
 }
 
 TEST(ReportCommand, FailsWithTheReasonWhereThereIsNoRun) {
@@ -52,7 +52,7 @@ TEST(ReportCommand, FailsWithTheReasonWhereThereIsNoRun) {
   const Outcome missing = run_program("report a nowhere", folder.path());
   EXPECT_EQ(missing.code, 1);
   EXPECT_NE(missing.output.find("nowhere does not exist"), std::string::npos) << missing.output;
-  EXPECT_EQ(read_text(folder.file("a/report.html")), "");
+  EXPECT_EQ(page_text(folder.file("a/report.html")), "");
   const Outcome unwritable = run_program("report a -o nowhere/page.html", folder.path());
   EXPECT_EQ(unwritable.code, 1);
   EXPECT_NE(unwritable.output.find("cannot create nowhere/page.html"), std::string::npos) << unwritable.output;

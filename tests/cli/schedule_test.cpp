@@ -14,10 +14,10 @@ namespace {
 
 using testing::Outcome;
 
-Outcome run(const std::string& flags) { return testing::run_program("schedule " + flags); }
+Outcome run_schedule(const std::string& flags) { return testing::run_program("schedule " + flags); }
 
 TEST(ScheduleCommand, PrintsTheGridAndWhatItCosts) {
-  const Outcome grid = run("--schedule 1f1b --place 0,1 --chunks 2");
+  const Outcome grid = run_schedule("--schedule 1f1b --place 0,1 --chunks 2");
   EXPECT_EQ(grid.code, 0) << grid.output;
   EXPECT_EQ(grid.output,
             "slot      0    1    2    3    4    5\n"
@@ -27,13 +27,13 @@ TEST(ScheduleCommand, PrintsTheGridAndWhatItCosts) {
 }
 
 TEST(ScheduleCommand, PrintsNothingButCsvForTools) {
-  const Outcome csv = run("--schedule gpipe --place 0 --chunks 1 --csv");
+  const Outcome csv = run_schedule("--schedule gpipe --place 0 --chunks 1 --csv");
   EXPECT_EQ(csv.code, 0);
   EXPECT_EQ(csv.output, "worker,slot,kind,micro_batch,stage\n0,0,F,0,0\n0,1,B,0,0\n");
 }
 
 TEST(ScheduleCommand, PricesTheScheduleWithTheGivenCosts) {
-  const Outcome priced = run("--schedule gpipe --place 0,1,2 --chunks 8 --costs-forward 1 --costs-backward 2,2,2");
+  const Outcome priced = run_schedule("--schedule gpipe --place 0,1,2 --chunks 8 --costs-forward 1 --costs-backward 2,2,2");
   EXPECT_EQ(priced.code, 0);
   EXPECT_NE(priced.output.find("with these costs: makespan 30, bubble 20.0 %"), std::string::npos) << priced.output;
   EXPECT_NE(priced.output.find("speed-up over one worker 2.40, at most 2.40"), std::string::npos) << priced.output;
@@ -48,11 +48,11 @@ TEST(ScheduleCommand, PricesAStepWithLinksCodecsAndSharedCoresFromAFile) {
   const testing::TempFolder folder;
   const std::string text = R"({"forward": [1, 1], "backward": [1, 1], "bytes_forward": [30], "bytes_backward": [0], "bytes_per_second": 10,
                                "encode_forward": [0.5], "latency": 0.25, "machine_of": [0, 0], "cores": [2]})";
-  const Outcome priced = run(costs_file(folder, text));
+  const Outcome priced = run_schedule(costs_file(folder, text));
   EXPECT_EQ(priced.code, 0) << priced.output;
   // F 0 0 | encode | 3 s on the link, twice | latency | F 1 1 | B 0 1 | B 1 1 | latency | B 1 0
   EXPECT_EQ(priced.output.substr(0, 14), "makespan 12 s,") << priced.output;
-  EXPECT_NE(run(costs_file(folder, text) + " --json").output.find(R"("makespan":12.0)"), std::string::npos);
+  EXPECT_NE(run_schedule(costs_file(folder, text) + " --json").output.find(R"("makespan":12.0)"), std::string::npos);
 }
 
 TEST(ScheduleCommand, RefusesACostsFileThatDoesNotFit) {
@@ -66,7 +66,7 @@ TEST(ScheduleCommand, RefusesACostsFileThatDoesNotFit) {
            {start + R"("bytes_backward": [0], "bytes_per_second": 1, "cores": [1]})", "machine 1 has no number of cores"},
            {start + R"("bytes_backward": "x", "bytes_per_second": 1})", "must be array"},
        }) {
-    const Outcome bad = run(costs_file(folder, text));
+    const Outcome bad = run_schedule(costs_file(folder, text));
     EXPECT_EQ(bad.code, 2) << text;
     EXPECT_NE(bad.output.find(reason), std::string::npos) << bad.output;
   }
@@ -74,7 +74,7 @@ TEST(ScheduleCommand, RefusesACostsFileThatDoesNotFit) {
 
 TEST(ScheduleCommand, OrdersTheActionsForTheCostsWhenAsked) {
   const std::string flags = "--schedule 1f1b --place 0,1,0 --chunks 8 --costs-backward 2 --costs-transfer 1 ";
-  EXPECT_NE(run(flags).output, run(flags + "--fit").output);
+  EXPECT_NE(run_schedule(flags).output, run_schedule(flags + "--fit").output);
 }
 
 TEST(ScheduleCommand, ExitsWith2AndTheReasonForValuesThatMakeNoSense) {
@@ -87,7 +87,7 @@ TEST(ScheduleCommand, ExitsWith2AndTheReasonForValuesThatMakeNoSense) {
            {"--place 0,1", "--chunks is required"},
            {"--place 0,1 --chunks 4 --costs-forward 1,2,3", "--costs: expected 2 forward costs, one for each stage, got 3"},
        }) {
-    const Outcome bad = run(flags);
+    const Outcome bad = run_schedule(flags);
     EXPECT_EQ(bad.code, 2) << flags;
     EXPECT_NE(bad.output.find(reason), std::string::npos) << bad.output;
   }

@@ -13,19 +13,19 @@
 namespace epipe::testing {
 namespace {
 
-struct Case {
+struct DeviceCase {
   std::string name;
   torch::Tensor x;
 };
 
 // Channels that are combinations of three smooth maps: mixed before they are coded.
-torch::Tensor related_channels(std::int64_t n, std::int64_t channels, std::int64_t edge) {
+torch::Tensor channels_of_three_maps(std::int64_t n, std::int64_t channels, std::int64_t edge) {
   const auto maps = torch::avg_pool2d(torch::randn({n, 3, edge + 6, edge + 6}), 7, 1);
   return torch::einsum("ck,nkhw->nchw", {torch::randn({channels, 3}), maps}) + 0.005 * torch::randn({n, channels, edge, edge});
 }
 
 // Shapes of blocks that fit and do not fit, rows long and short, single values; values spread, tied, sparse, huge and tiny.
-std::vector<Case> cases() {
+std::vector<DeviceCase> cases() {
   torch::manual_seed(7);
   const auto sparse = torch::randn({6, 8, 28, 28}) * (torch::rand({6, 8, 28, 28}) < 0.02);
   auto outlier = torch::zeros({3, 50, 17});
@@ -33,11 +33,11 @@ std::vector<Case> cases() {
   return {{"maps", torch::avg_pool2d(torch::randn({4, 16, 59, 59}), 4, 1).relu()},
           {"gaussian", torch::randn({3, 7, 33, 21})},
           {"small maps", torch::randn({5, 24, 7, 7})},
-          {"related channels", related_channels(4, 16, 48)},
-          {"many related channels", related_channels(4, 40, 64)},
-          {"five related channels", related_channels(3, 5, 37)},
+          {"related channels", channels_of_three_maps(4, 16, 48)},
+          {"many related channels", channels_of_three_maps(4, 40, 64)},
+          {"five related channels", channels_of_three_maps(3, 5, 37)},
           {"channels with means", torch::randn({20, 3, 40, 41}) + torch::randn({1, 3, 1, 1})},
-          {"related channels with means", related_channels(30, 6, 48) + torch::randn({1, 6, 1, 1})},
+          {"related channels with means", channels_of_three_maps(30, 6, 48) + torch::randn({1, 6, 1, 1})},
           {"heavy tails", torch::randn({2, 12, 30, 30}) / (torch::rand({2, 12, 30, 30}) + 1e-3)},
           {"text", torch::randn({4, 40, 96})},
           {"matrix", torch::randn({129, 65})},
@@ -147,7 +147,8 @@ TEST(FrontsOnDevice, BadPayloadsFailAsOnTheHost) {
   EPIPE_NEEDS_CUDA();
   torch::manual_seed(5);
   const auto codec = codec_of("dct:2");
-  for (const auto& [x, kind] : {std::pair(related_channels(2, 8, 24), std::byte{3}), {related_channels(30, 6, 48), std::byte{4}}}) {
+  for (const auto& [x, kind] :
+       {std::pair(channels_of_three_maps(2, 8, 24), std::byte{3}), {channels_of_three_maps(30, 6, 48), std::byte{4}}}) {
     const Bytes good = payload_of(*codec, x);
     ASSERT_EQ(good[0], kind);
     damage_alike(*codec, x, good);

@@ -7,7 +7,7 @@
 namespace epipe::codec {
 namespace {
 
-std::unique_ptr<Codec> codec_of(const std::string& spec) { return std::move(make_codec(spec)).value(); }
+std::unique_ptr<Codec> made_codec(const std::string& spec) { return std::move(make_codec(spec)).value(); }
 
 torch::Tensor all_finite(torch::ScalarType type) {
   const auto bits = torch::arange(-32768, 32768, torch::kInt32).to(torch::kInt16);
@@ -19,7 +19,7 @@ TEST(HalfTensors, NoneKeepsEveryFiniteValueIn16Bits) {
   for (const auto type : {torch::kHalf, torch::kBFloat16}) {
     const auto x = all_finite(type);
     Bytes frame;
-    ASSERT_TRUE(encode_frame(*codec_of("none"), x, {}, {}, nullptr, frame).ok());
+    ASSERT_TRUE(encode_frame(*made_codec("none"), x, {}, {}, nullptr, frame).ok());
     EXPECT_LE(frame.size(), 2 * static_cast<std::size_t>(x.numel()) + wire::kMaxHeaderBytes);
     const auto y = decode_frame(frame, {}, {});
     ASSERT_TRUE(y.ok()) << y.error().text();
@@ -35,8 +35,8 @@ TEST(HalfTensors, EveryCodecGivesThemBackInTheirType) {
       const auto x = torch::randn({2, 6, 8, 8}).to(type);
       Bytes frame;
       Bytes reference;
-      ASSERT_TRUE(encode_frame(*codec_of(spec), x, {}, {}, nullptr, frame).ok()) << spec;
-      ASSERT_TRUE(encode_frame(*codec_of(spec), x.to(torch::kFloat32), {}, {}, nullptr, reference).ok()) << spec;
+      ASSERT_TRUE(encode_frame(*made_codec(spec), x, {}, {}, nullptr, frame).ok()) << spec;
+      ASSERT_TRUE(encode_frame(*made_codec(spec), x.to(torch::kFloat32), {}, {}, nullptr, reference).ok()) << spec;
       const auto y = decode_frame(frame, {}, {}, torch::empty({2, 6, 8, 8}));
       const auto expected = decode_frame(reference, {}, {});
       ASSERT_TRUE(y.ok() && expected.ok()) << spec;
@@ -47,7 +47,7 @@ TEST(HalfTensors, EveryCodecGivesThemBackInTheirType) {
 
 TEST(HalfTensors, WhatDecodesBeyondTheRangeOfFp16Saturates) {
   Bytes frame;
-  ASSERT_TRUE(encode_frame(*codec_of("uniform:8"), torch::full({4}, 1e6F), {}, {}, nullptr, frame).ok());
+  ASSERT_TRUE(encode_frame(*made_codec("uniform:8"), torch::full({4}, 1e6F), {}, {}, nullptr, frame).ok());
   const auto header = std::move(wire::read_frame(frame, {})).value();
   wire::FrameView half{header.header, header.payload};
   half.header.dtype = wire::Dtype::kFloat16;
@@ -59,7 +59,7 @@ TEST(HalfTensors, WhatDecodesBeyondTheRangeOfFp16Saturates) {
 TEST(HalfTensors, NanIsAnErrorAndAFlaggedFrameStandsForIt) {
   const auto x = torch::full({2, 3}, std::numeric_limits<float>::quiet_NaN(), torch::kHalf);
   Bytes frame;
-  const auto codec = codec_of("none");
+  const auto codec = made_codec("none");
   const auto result = encode_frame(*codec, x, {}, {}, nullptr, frame);
   ASSERT_FALSE(result.ok());
   EXPECT_EQ(result.error().code, ErrorCode::kNonFinite);

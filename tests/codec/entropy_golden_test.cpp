@@ -20,13 +20,7 @@ std::uint64_t hash_of(const torch::Tensor& x) {
   return hash_of(ByteView(reinterpret_cast<const std::byte*>(x.data_ptr<float>()), x.nbytes()));
 }
 
-std::string hex(ByteView bytes) {
-  std::string text;
-  for (const std::byte b : bytes) text += fmt::format("{:02x}", static_cast<unsigned>(b));
-  return text;
-}
-
-Bytes bytes_of(std::string_view text) {
+Bytes from_hex(std::string_view text) {
   Bytes bytes;
   for (std::size_t i = 0; i + 1 < text.size(); i += 2) {
     bytes.push_back(static_cast<std::byte>(std::stoul(std::string(text.substr(i, 2)), nullptr, 16)));
@@ -65,23 +59,23 @@ Bytes frame_of(const std::string& spec, const torch::Tensor& x, const kernels::K
   return frame;
 }
 
-struct Golden {
+struct FrameGolden {
   const char* spec;
   std::size_t bytes;
   std::uint64_t frame;   // hash
   std::uint64_t values;  // hash of what it decodes to
 };
 
-class GoldenFrame : public ::testing::TestWithParam<Golden> {};
+class GoldenFrame : public ::testing::TestWithParam<FrameGolden> {};
 
 INSTANTIATE_TEST_SUITE_P(Codecs, GoldenFrame,
-                         ::testing::Values(Golden{"ec:2", 152, 0x811721908030eaa6, 0xa889075009827105},
-                                           Golden{"ec@0.001", 602, 0xd701fee387ab7da8, 0xd8aa7f9f24b7c65e},
-                                           Golden{"dct:1", 200, 0x8525a2edc074283c, 0xfda104e3a2648550},
-                                           Golden{"dct:0.25", 178, 0xa71b05753e6d4861, 0x6bf6375b8816cc5f},
-                                           Golden{"auto:2", 236, 0x8cb2c3fe25dd6c38, 0xc479f36d2df762ad},
-                                           Golden{"topk:0.1>ec:2", 223, 0x79677e63f131f451, 0x60e4ab4ca0dae756},
-                                           Golden{"power:4>ec:4", 352, 0xb6a7d00619f66670, 0xd2fd5544271cbb39}));
+                         ::testing::Values(FrameGolden{"ec:2", 152, 0x811721908030eaa6, 0xa889075009827105},
+                                           FrameGolden{"ec@0.001", 602, 0xd701fee387ab7da8, 0xd8aa7f9f24b7c65e},
+                                           FrameGolden{"dct:1", 200, 0x8525a2edc074283c, 0xfda104e3a2648550},
+                                           FrameGolden{"dct:0.25", 178, 0xa71b05753e6d4861, 0x6bf6375b8816cc5f},
+                                           FrameGolden{"auto:2", 236, 0x8cb2c3fe25dd6c38, 0xc479f36d2df762ad},
+                                           FrameGolden{"topk:0.1>ec:2", 223, 0x79677e63f131f451, 0x60e4ab4ca0dae756},
+                                           FrameGolden{"power:4>ec:4", 352, 0xb6a7d00619f66670, 0xd2fd5544271cbb39}));
 
 TEST_P(GoldenFrame, IsTheSameOnEveryInstructionSet) {
   const auto& [spec, bytes, frame_hash, values_hash] = GetParam();
@@ -104,7 +98,7 @@ struct ShortGolden {
 
 class ShortGoldenPayload : public ::testing::TestWithParam<ShortGolden> {};
 
-const std::vector<float> kValues = {0, 1, -1, 2, 0.5, -2, 3, 0};
+const std::vector<float> kShortValues = {0, 1, -1, 2, 0.5, -2, 3, 0};
 
 // By hand: 02 coded, 00 rows, 01 running mean, 11 one lane and chunks of 2^17, f32 step, i16 exponent, tables, sizes, padding, state,
 // words.
@@ -114,7 +108,7 @@ INSTANTIATE_TEST_SUITE_P(
                                   {8},
                                   "020001112dd8c83f000000840b17a691020000009844e597",
                                   {0, 0x1.806dc6p+0F, -0x1.806dc6p+0F, 0x1.806dc6p+0F, 0, -0x1.806dc6p+0F, 0x1.7fa4eep+1F, 0}},
-                      ShortGolden{"ec@0.001", {8}, "00000000000000803f000080bf000000400000003f000000c00000404000000000", kValues},
+                      ShortGolden{"ec@0.001", {8}, "00000000000000803f000080bf000000400000003f000000c00000404000000000", kShortValues},
                       ShortGolden{"ec:2", {8}, "020001106e9a9c4000000002630008b802000000205b1400", {0, 0, 0, 0, 0, 0, 0x1.802ad6p+1F, 0}},
                       ShortGolden{"dct@0.1",
                                   {1, 1, 2, 4},
@@ -137,9 +131,9 @@ TEST_P(ShortGoldenPayload, HasTheseBytesAndStandsForTheseValues) {
   const auto& [spec, shape, payload, values] = GetParam();
   for (const kernels::Kernels* k : instruction_sets()) {
     const auto codec = codec_of(spec, {nullptr, k});
-    EXPECT_EQ(hex(payload_of(*codec, tensor_of(kValues).view(shape))), payload) << spec << ' ' << k->name;
-    EXPECT_TRUE(torch::equal(decoded(*codec, bytes_of(payload), shape), tensor_of(values).view(shape)))
-        << spec << ' ' << k->name << decoded(*codec, bytes_of(payload), shape);
+    EXPECT_EQ(hex(payload_of(*codec, tensor_of(kShortValues).view(shape))), payload) << spec << ' ' << k->name;
+    EXPECT_TRUE(torch::equal(decoded(*codec, from_hex(payload), shape), tensor_of(values).view(shape)))
+        << spec << ' ' << k->name << decoded(*codec, from_hex(payload), shape);
   }
 }
 
@@ -184,13 +178,13 @@ TEST_P(OldPayload, StillStandsForTheseValues) {
   const auto& [spec, shape, payload, values] = GetParam();
   for (const kernels::Kernels* k : instruction_sets()) {
     const auto codec = codec_of(spec, {nullptr, k});
-    EXPECT_TRUE(torch::equal(decoded(*codec, bytes_of(payload), shape), tensor_of(values).view(shape))) << spec << ' ' << k->name;
+    EXPECT_TRUE(torch::equal(decoded(*codec, from_hex(payload), shape), tensor_of(values).view(shape))) << spec << ' ' << k->name;
   }
 }
 
 // small_maps() by dct:1.
 TEST(OldPayloadOfMaps, StillStandsForTheSameValues) {
-  const Bytes payload = bytes_of(
+  const Bytes payload = from_hex(
       "0290033190f78a4000000101000018833b001caafcffffffffffffffffffffffffffffffffffffffffffffffffffffffffff"
       "ffffffffdbfffe92feffffffffffffffffffffffffffffbffffa03070000252e01000c121af7012b906cb20b");
   for (const kernels::Kernels* k : instruction_sets()) {

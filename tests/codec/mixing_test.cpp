@@ -14,14 +14,14 @@ namespace {
 
 using namespace epipe::testing;
 
-torch::Tensor smooth_maps(std::int64_t n, std::int64_t c, std::int64_t edge) {
+torch::Tensor square_maps(std::int64_t n, std::int64_t c, std::int64_t edge) {
   const auto x = torch::cumsum(torch::cumsum(torch::randn({n, c, edge, edge}), 2), 3);
   return x - x.mean({2, 3}, true);
 }
 
 // Channels that are mostly combinations of three maps.
 torch::Tensor related_channels(std::int64_t n, std::int64_t channels, std::int64_t edge) {
-  const auto maps = smooth_maps(n, 3, edge);
+  const auto maps = square_maps(n, 3, edge);
   return torch::einsum("ck,nkhw->nchw", {torch::randn({channels, 3}), maps}) + 0.05 * torch::randn({n, channels, edge, edge});
 }
 
@@ -84,7 +84,7 @@ TEST(Mixing, HalvesTheErrorOfRelatedChannelsAtLeast) {
 
 TEST(Mixing, LeavesUnrelatedChannelsAndOtherCodecsAlone) {
   torch::manual_seed(4);
-  EXPECT_FALSE(is_mixed(payload_of(*codec_of("dct:1"), smooth_maps(4, 32, 64))));
+  EXPECT_FALSE(is_mixed(payload_of(*codec_of("dct:1"), square_maps(4, 32, 64))));
   EXPECT_FALSE(is_mixed(payload_of(*codec_of("dct:1"), torch::randn({4, 32, 64, 64}))));
   EXPECT_FALSE(is_mixed(payload_of(*codec_of("ec:1"), related_channels(4, 32, 64))));
   EXPECT_FALSE(is_mixed(payload_of(*codec_of("dct:1"), related_channels(1, 32, 16)))) << "the basis would take an eighth of the rate";
@@ -193,7 +193,7 @@ TEST(Mixing, StopsWhenChannelsAreNoLongerRelated) {
   const auto codec = codec_of("dct:2");
   EXPECT_TRUE(is_mixed(payload_of(*codec, related_channels(2, 8, 32))));
   Bytes last;
-  for (int i = 0; i < 64; ++i) last = payload_of(*codec, smooth_maps(2, 8, 32));
+  for (int i = 0; i < 64; ++i) last = payload_of(*codec, square_maps(2, 8, 32));
   EXPECT_FALSE(is_mixed(last));
 }
 
@@ -201,7 +201,7 @@ TEST(Mixing, FollowsChannelsThatTurn) {
   torch::manual_seed(11);
   const auto codec = codec_of("dct:2");
   const auto combined = [](const torch::Tensor& by) {
-    return torch::einsum("ck,nkhw->nchw", {by, smooth_maps(2, 3, 32)}) + 0.05 * torch::randn({2, 16, 32, 32});
+    return torch::einsum("ck,nkhw->nchw", {by, square_maps(2, 3, 32)}) + 0.05 * torch::randn({2, 16, 32, 32});
   };
   const auto error_in = [&](const torch::Tensor& x) {
     const Bytes payload = payload_of(*codec, x);

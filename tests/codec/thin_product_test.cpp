@@ -28,12 +28,12 @@ float sum_of(std::size_t n, A&& a, B&& b) {
   return sum;
 }
 
-struct Case {
+struct ThinProductCase {
   ThinShape shape;
   std::vector<float> left, right, x;   // x is any matrix
   std::vector<float> product, factor;  // by definition: left times right^T, x^T times left
 
-  explicit Case(const ThinShape& s)
+  explicit ThinProductCase(const ThinShape& s)
       : shape(s), left(random_values(s.batch * s.rows * s.rank, 1)), right(random_values(s.batch * s.columns * s.rank, 2)) {
     x = random_values(s.batch * s.rows * s.columns, 3);
     for (std::size_t b = 0; b < s.batch; ++b) {
@@ -71,7 +71,7 @@ TEST(ThinProducts, AreAsDefinedOnEveryKernel) {
     for (const std::size_t rows : {1U, 3U, 4U, 9U}) {
       for (const std::size_t rank : {1U, 2U, 5U}) {
         SCOPED_TRACE(std::to_string(rows) + " x " + std::to_string(columns) + " of rank " + std::to_string(rank));
-        const Case one({2, rows, columns, rank});
+        const ThinProductCase one({2, rows, columns, rank});
         one.expect_as_defined(kernels::scalar(), nullptr);
         if (kernels::avx2() != nullptr) one.expect_as_defined(*kernels::avx2(), nullptr);
         if (kernels::avx512() != nullptr) one.expect_as_defined(*kernels::avx512(), nullptr);
@@ -82,8 +82,8 @@ TEST(ThinProducts, AreAsDefinedOnEveryKernel) {
 
 TEST(ThinProducts, AreTheSameWithSeveralThreads) {
   ThreadPool pool(3);
-  Case({1, 20, 3000, 4}).expect_as_defined(kernels::best(), &pool);
-  Case({7, 20, 300, 4}).expect_as_defined(kernels::best(), &pool);
+  ThinProductCase({1, 20, 3000, 4}).expect_as_defined(kernels::best(), &pool);
+  ThinProductCase({7, 20, 300, 4}).expect_as_defined(kernels::best(), &pool);
 }
 
 }  // namespace

@@ -24,7 +24,7 @@ Splits open(const std::string& spec, DataConfig config = {}) {
   return open_data(config, DataSpec::Kind::kImages, 1);
 }
 
-std::string error_of(const std::string& spec, const DataConfig& config = {}) {
+std::string open_error(const std::string& spec, const DataConfig& config = {}) {
   try {
     open(spec, config);
   } catch (const std::exception& error) {
@@ -34,7 +34,7 @@ std::string error_of(const std::string& spec, const DataConfig& config = {}) {
 }
 
 void expect_error(const std::string& spec, const std::vector<std::string>& parts, const DataConfig& config = {}) {
-  const std::string error = error_of(spec, config);
+  const std::string error = open_error(spec, config);
   for (const std::string& part : parts) EXPECT_NE(error.find(part), std::string::npos) << spec << ": " << error;
 }
 

@@ -44,7 +44,7 @@ Image read_raw(const std::string& path) {
   return image;
 }
 
-Image run(const std::string& op, const Image& in, const std::vector<std::int64_t>& a) {
+Image run_op(const std::string& op, const Image& in, const std::vector<std::int64_t>& a) {
   if (op == "resize") return resize(in, a[0], a[1]);
   if (op == "resize_shorter") return resize_shorter(in, a[0]);
   if (op == "center_crop") return center_crop(in, a[0]);
@@ -73,7 +73,7 @@ void check(const json& c, const std::string& folder) {
   } else {
     const Image expected = read_raw(folder + "/" + c["out"].get<std::string>());
     const Image got = op == "decode" ? read_image(folder + "/" + c["file"].get<std::string>()).value()
-                                     : run(op, read_raw(folder + "/" + c["in"].get<std::string>()), c["args"]);
+                                     : run_op(op, read_raw(folder + "/" + c["in"].get<std::string>()), c["args"]);
     EXPECT_TRUE(got == expected) << c.dump();
   }
 }

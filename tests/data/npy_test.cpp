@@ -23,7 +23,7 @@ Bytes npy(std::string dict, std::size_t value_bytes, char major = 1) {
   return bytes;
 }
 
-std::string error_of(const Bytes& bytes) {
+std::string npy_error(const Bytes& bytes) {
   const auto x = parse_npy(bytes);
   EXPECT_FALSE(x.ok());
   return x.ok() ? "" : x.error().message;
@@ -56,19 +56,19 @@ TEST(Npy, ReadsFortranOrderAndLaterVersions) {
 TEST(Npy, NamesWhatIsWrong) {
   const std::string good = "{'descr': '<f4', 'fortran_order': False, 'shape': (3,), }";
   EXPECT_TRUE(parse_npy(npy(good, 12)).ok());
-  EXPECT_NE(error_of({}).find("not a .npy"), std::string::npos);
-  EXPECT_NE(error_of(npy("{'descr': '<f8', 'fortran_order': False, 'shape': (3,), }", 24)).find("<f8"), std::string::npos);
-  EXPECT_NE(error_of(npy("{'descr': '>f4', 'fortran_order': False, 'shape': (3,), }", 12)).find("float32"), std::string::npos);
-  EXPECT_NE(error_of(npy("{'descr': '<f4', 'shape': (3,), }", 12)).find("fortran_order"), std::string::npos);
-  EXPECT_NE(error_of(npy(good, 8)).find("8 bytes"), std::string::npos);
-  EXPECT_NE(error_of(npy(good, 13)).find("13 bytes"), std::string::npos);
-  EXPECT_NE(error_of(npy("{'descr': '<f4', 'fortran_order': False, 'shape': (-3,), }", 12)).find("tuple"), std::string::npos);
-  EXPECT_NE(error_of(npy("{'descr': '<f4', 'fortran_order': False, 'shape': (3", 12)).find("tuple"), std::string::npos);
-  EXPECT_NE(error_of(npy("{'descr': '<f4', 'fortran_order': False, 'shape': 3}", 12)).find("tuple"), std::string::npos);
-  EXPECT_NE(error_of(npy("{'descr': '<f4', 'fortran_order': False, 'shape': (4294967296, 4294967296), }", 12)).find("does not fit"),
+  EXPECT_NE(npy_error({}).find("not a .npy"), std::string::npos);
+  EXPECT_NE(npy_error(npy("{'descr': '<f8', 'fortran_order': False, 'shape': (3,), }", 24)).find("<f8"), std::string::npos);
+  EXPECT_NE(npy_error(npy("{'descr': '>f4', 'fortran_order': False, 'shape': (3,), }", 12)).find("float32"), std::string::npos);
+  EXPECT_NE(npy_error(npy("{'descr': '<f4', 'shape': (3,), }", 12)).find("fortran_order"), std::string::npos);
+  EXPECT_NE(npy_error(npy(good, 8)).find("8 bytes"), std::string::npos);
+  EXPECT_NE(npy_error(npy(good, 13)).find("13 bytes"), std::string::npos);
+  EXPECT_NE(npy_error(npy("{'descr': '<f4', 'fortran_order': False, 'shape': (-3,), }", 12)).find("tuple"), std::string::npos);
+  EXPECT_NE(npy_error(npy("{'descr': '<f4', 'fortran_order': False, 'shape': (3", 12)).find("tuple"), std::string::npos);
+  EXPECT_NE(npy_error(npy("{'descr': '<f4', 'fortran_order': False, 'shape': 3}", 12)).find("tuple"), std::string::npos);
+  EXPECT_NE(npy_error(npy("{'descr': '<f4', 'fortran_order': False, 'shape': (4294967296, 4294967296), }", 12)).find("does not fit"),
             std::string::npos);
-  EXPECT_NE(error_of(npy(good, 12, 9)).find("version"), std::string::npos);
-  EXPECT_NE(error_of(npy("{'descr':", 0)).find("expected descr"), std::string::npos);
+  EXPECT_NE(npy_error(npy(good, 12, 9)).find("version"), std::string::npos);
+  EXPECT_NE(npy_error(npy("{'descr':", 0)).find("expected descr"), std::string::npos);
 }
 
 TEST(Npy, EveryTruncationIsAnError) {

@@ -13,7 +13,7 @@
 namespace epipe::model {
 namespace {
 
-Bytes bytes_of(std::string_view text) {
+Bytes copied_bytes(std::string_view text) {
   const ByteView view = std::as_bytes(std::span(text));
   return {view.begin(), view.end()};
 }
@@ -57,7 +57,7 @@ NamedTensors one_of_each() {
   return tensors;
 }
 
-void expect_equal(const NamedTensors& got, const NamedTensors& expected) {
+void expect_same_tensors(const NamedTensors& got, const NamedTensors& expected) {
   ASSERT_EQ(got.size(), expected.size());
   for (const auto& [name, x] : expected) {
     ASSERT_TRUE(got.contains(name)) << name;
@@ -75,11 +75,11 @@ TEST(SafeTensors, GiveBackEveryDtypeShapeAndName) {
   const auto file = read_safetensors(path);
   ASSERT_TRUE(file.ok()) << file.error().text();
   EXPECT_EQ(file.value().metadata, metadata);
-  expect_equal(file.value().tensors, one_of_each());
+  expect_same_tensors(file.value().tensors, one_of_each());
 }
 
 TEST(SafeTensors, AreTheBytesTheReferenceImplementationWrites) {
-  EXPECT_EQ(serialize_safetensors({}).value(), bytes_of(std::string_view("\x08\0\0\0\0\0\0\0{}      ", 16)));
+  EXPECT_EQ(serialize_safetensors({}).value(), copied_bytes(std::string_view("\x08\0\0\0\0\0\0\0{}      ", 16)));
   const NamedTensors tensors = {{"b", torch::tensor({1.0F})}, {"a", torch::zeros({2}, torch::kUInt8)}, {"c", torch::tensor({7})}};
   const std::string json =
       R"({"__metadata__":{"format":"pt"},"c":{"dtype":"I64","shape":[1],"data_offsets":[0,8]},)"
@@ -113,7 +113,7 @@ TEST(SafeTensors, OutliveTheBufferWhereverItLies) {
     shifted.insert(shifted.end(), bytes.begin(), bytes.end());
     file = parse_safetensors(ByteView(shifted).subspan(shift)).value();
     std::fill(shifted.begin(), shifted.end(), std::byte{0xff});
-    expect_equal(file.tensors, one_of_each());
+    expect_same_tensors(file.tensors, one_of_each());
   }
 }
 
@@ -348,7 +348,7 @@ TEST_F(RealFile, RoundTripsEqual) {
     const SafeTensors file = read(name);
     const auto again = parse_safetensors(serialize_safetensors(file.tensors, file.metadata).value());
     ASSERT_TRUE(again.ok()) << again.error().text();
-    expect_equal(again.value().tensors, file.tensors);
+    expect_same_tensors(again.value().tensors, file.tensors);
     EXPECT_EQ(again.value().metadata, file.metadata);
   }
 }

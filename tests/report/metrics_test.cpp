@@ -12,7 +12,7 @@ namespace {
 using testing::epoch_line;
 using testing::step_line;
 
-Metrics parsed(const std::string& text) {
+Metrics parsed_metrics(const std::string& text) {
   auto metrics = parse_metrics(text, "metrics.jsonl");
   if (!metrics) throw std::runtime_error(metrics.error().text());
   return std::move(metrics).value();
@@ -24,7 +24,7 @@ std::string error_of(const std::string& text) {
 }
 
 TEST(Metrics, AreReadFieldByField) {
-  const Metrics metrics = parsed(step_line(0, 12) + epoch_line(0));
+  const Metrics metrics = parsed_metrics(step_line(0, 12) + epoch_line(0));
   ASSERT_EQ(metrics.steps.size(), 1U);
   const Step& step = metrics.steps[0];
   EXPECT_EQ(step.step, 12);
@@ -43,10 +43,10 @@ TEST(Metrics, AreReadFieldByField) {
   EXPECT_TRUE(metrics.notes.empty());
 }
 
-TEST(Metrics, AnErrorThatWasNotMeasuredIsUnknown) { EXPECT_TRUE(std::isnan(parsed(step_line(0, 0)).steps[0].cuts[1].rel_error)); }
+TEST(Metrics, AnErrorThatWasNotMeasuredIsUnknown) { EXPECT_TRUE(std::isnan(parsed_metrics(step_line(0, 0)).steps[0].cuts[1].rel_error)); }
 
 TEST(Metrics, FieldsThatAreMissingAreUnknown) {
-  const Metrics metrics = parsed("{\"kind\":\"step\",\"step\":3,\"cuts\":null}\n{\"kind\":\"epoch\",\"epoch\":1}\n");
+  const Metrics metrics = parsed_metrics("{\"kind\":\"step\",\"step\":3,\"cuts\":null}\n{\"kind\":\"epoch\",\"epoch\":1}\n");
   EXPECT_TRUE(std::isnan(metrics.steps.at(0).loss));
   EXPECT_TRUE(metrics.steps[0].cuts.empty());
   EXPECT_TRUE(std::isnan(metrics.epochs.at(0).val_loss));
@@ -55,7 +55,7 @@ TEST(Metrics, FieldsThatAreMissingAreUnknown) {
 TEST(Metrics, ALastLineCutOffByAKillIsLeftOutAndSaid) {
   const std::string whole = step_line(0, 0) + step_line(0, 1);
   for (std::size_t cut = step_line(0, 0).size() + 1; cut + 1 < whole.size(); ++cut) {
-    const Metrics metrics = parsed(whole.substr(0, cut));
+    const Metrics metrics = parsed_metrics(whole.substr(0, cut));
     ASSERT_EQ(metrics.steps.size(), 1U) << cut;
     ASSERT_EQ(metrics.notes.size(), 1U) << cut;
     EXPECT_NE(metrics.notes[0].find("line 2"), std::string::npos) << metrics.notes[0];
@@ -64,7 +64,7 @@ TEST(Metrics, ALastLineCutOffByAKillIsLeftOutAndSaid) {
 
 TEST(Metrics, ALastLineThatLacksOnlyItsEndIsRead) {
   const std::string line = step_line(0, 0);
-  const Metrics metrics = parsed(line.substr(0, line.size() - 1));
+  const Metrics metrics = parsed_metrics(line.substr(0, line.size() - 1));
   EXPECT_EQ(metrics.steps.size(), 1U);
   EXPECT_TRUE(metrics.notes.empty());
 }
@@ -86,13 +86,13 @@ TEST(Metrics, ADamagedLineIsAnErrorThatNamesFileAndLine) {
 }
 
 TEST(Metrics, LinesOfOtherKindsAndEmptyOnesAreSkipped) {
-  const Metrics metrics = parsed("{\"kind\":\"start\",\"loss\":\"none yet\"}\n\n \r\n" + step_line(0, 0));
+  const Metrics metrics = parsed_metrics("{\"kind\":\"start\",\"loss\":\"none yet\"}\n\n \r\n" + step_line(0, 0));
   EXPECT_EQ(metrics.steps.size(), 1U);
 }
 
 TEST(Metrics, StepsThatAResumedRunRepeatedCountOnce) {
-  const Metrics metrics = parsed(step_line(0, 0) + step_line(0, 1, "none") + epoch_line(0, 0.1) + step_line(1, 2, "none") +
-                                 step_line(0, 1) + epoch_line(0, 0.2) + step_line(1, 2));
+  const Metrics metrics = parsed_metrics(step_line(0, 0) + step_line(0, 1, "none") + epoch_line(0, 0.1) + step_line(1, 2, "none") +
+                                         step_line(0, 1) + epoch_line(0, 0.2) + step_line(1, 2));
   ASSERT_EQ(metrics.steps.size(), 3U);
   for (int k = 0; k < 3; ++k) {
     EXPECT_EQ(metrics.steps[static_cast<std::size_t>(k)].step, k);
@@ -104,7 +104,7 @@ TEST(Metrics, StepsThatAResumedRunRepeatedCountOnce) {
 
 TEST(Metrics, ALossThatIsNoNumberIsSaid) {
   const Metrics metrics =
-      parsed(step_line(0, 0) + "{\"kind\":\"step\",\"step\":1,\"loss\":null}\n{\"kind\":\"step\",\"step\":2,\"loss\":null}\n");
+      parsed_metrics(step_line(0, 0) + "{\"kind\":\"step\",\"step\":1,\"loss\":null}\n{\"kind\":\"step\",\"step\":2,\"loss\":null}\n");
   ASSERT_EQ(metrics.notes.size(), 1U);
   EXPECT_EQ(metrics.notes[0], "The loss of 2 of 3 steps is no number, first at step 1.");
 }

@@ -20,7 +20,7 @@ using testing::TempFolder;
 using testing::thread_event;
 using testing::write_text;
 
-ReadTrace parsed(const std::string& text) {
+ReadTrace parsed_trace(const std::string& text) {
   auto trace = parse_trace(text, "trace.json");
   if (!trace) throw std::runtime_error(trace.error().text());
   return std::move(trace).value();
@@ -29,8 +29,8 @@ ReadTrace parsed(const std::string& text) {
 std::string trace_of(const std::string& events) { return "{\"traceEvents\":[" + events + "]}"; }
 
 TEST(Trace, KeepsSpansInOrderAndTheirTracksNames) {
-  const Trace trace = parsed(trace_of(span_event("late", "wait", 50, 5, 1, 0) + "," + span_event("F 0 1", "forward", 12.5, 80, 0, 3) + "," +
-                                      thread_event(0, "worker 0")))
+  const Trace trace = parsed_trace(trace_of(span_event("late", "wait", 50, 5, 1, 0) + "," + span_event("F 0 1", "forward", 12.5, 80, 0, 3) +
+                                            "," + thread_event(0, "worker 0")))
                           .trace;
   ASSERT_EQ(trace.tracks.size(), 2U);
   EXPECT_EQ(trace.tracks[0].name, "worker 0");
@@ -43,7 +43,7 @@ TEST(Trace, KeepsSpansInOrderAndTheirTracksNames) {
 }
 
 TEST(Trace, MayBeABareListAndHoldWhatThePageDoesNotKnow) {
-  const ReadTrace read = parsed("[{\"ph\":\"C\",\"name\":\"memory\"}," + span_event("x", "magic", 1, 2, 0, 0) + "]");
+  const ReadTrace read = parsed_trace("[{\"ph\":\"C\",\"name\":\"memory\"}," + span_event("x", "magic", 1, 2, 0, 0) + "]");
   EXPECT_TRUE(read.complete);
   ASSERT_EQ(read.trace.spans.size(), 1U);
   EXPECT_EQ(read.trace.spans[0].activity, kOther);
@@ -53,7 +53,7 @@ TEST(Trace, CutOffByAKillIsReadAsFarAsItGoes) {
   const std::string first = "{\"traceEvents\":[" + span_event("a", "forward", 1, 2, 0, 0);
   const std::string whole = first + "," + span_event("b", "forward", 3, 2, 0, 0);
   for (std::size_t cut = first.size(); cut < whole.size(); ++cut) {
-    const ReadTrace read = parsed(whole.substr(0, cut));
+    const ReadTrace read = parsed_trace(whole.substr(0, cut));
     EXPECT_FALSE(read.complete) << cut;
     EXPECT_EQ(read.trace.spans.size(), 1U) << cut;
   }

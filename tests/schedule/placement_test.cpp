@@ -5,7 +5,7 @@
 namespace epipe::schedule {
 namespace {
 
-std::string message(std::string_view text) {
+std::string placement_error(std::string_view text) {
   const auto placement = parse_placement(text);
   return placement ? "" : placement.error().message;
 }
@@ -27,26 +27,26 @@ TEST(Placement, KnowsWhichCutsJoinTwoWorkers) {
 
 TEST(Placement, RefusesTextThatIsNoListOfNumbersAndSaysWhere) {
   for (const char* text : {"", ",", "0,", "0,,1", "0 1", "0,1;0", "a", "0,1.5", "0x1", "99999999999999999999", " 0"}) {
-    EXPECT_NE(message(text).find("expected the worker of each stage"), std::string::npos) << text;
+    EXPECT_NE(placement_error(text).find("expected the worker of each stage"), std::string::npos) << text;
   }
-  EXPECT_NE(message("0,1,x").find("at character 5"), std::string::npos) << message("0,1,x");
+  EXPECT_NE(placement_error("0,1,x").find("at character 5"), std::string::npos) << placement_error("0,1,x");
 }
 
 TEST(Placement, RefusesAWorkerWithoutAStageByItsNumber) {
-  EXPECT_NE(message("0,2").find("no stage to worker 1"), std::string::npos) << message("0,2");
-  EXPECT_NE(message("1,2").find("no stage to worker 0"), std::string::npos) << message("1,2");
+  EXPECT_NE(placement_error("0,2").find("no stage to worker 1"), std::string::npos) << placement_error("0,2");
+  EXPECT_NE(placement_error("1,2").find("no stage to worker 0"), std::string::npos) << placement_error("1,2");
 }
 
 TEST(Placement, RefusesNegativeAndVeryLargeWorkers) {
-  EXPECT_NE(message("0,-1").find("got -1"), std::string::npos) << message("0,-1");
-  EXPECT_NE(message("0,2000000000").find("got 2000000000"), std::string::npos);
+  EXPECT_NE(placement_error("0,-1").find("got -1"), std::string::npos) << placement_error("0,-1");
+  EXPECT_NE(placement_error("0,2000000000").find("got 2000000000"), std::string::npos);
 }
 
 TEST(Placement, TakesTheMostStagesAndRefusesOneMore) {
   std::string text = "0";
   for (int j = 1; j < kMaxStages; ++j) text += ",0";
-  EXPECT_EQ(message(text), "");
-  EXPECT_NE(message(text + ",0").find("1 to 256 stages"), std::string::npos) << message(text + ",0");
+  EXPECT_EQ(placement_error(text), "");
+  EXPECT_NE(placement_error(text + ",0").find("1 to 256 stages"), std::string::npos) << placement_error(text + ",0");
 }
 
 }  // namespace

@@ -15,7 +15,7 @@ namespace {
 
 constexpr double kRounding = 1e-9;
 
-Timeline run(const Schedule& schedule, const Costs& costs, const Resources& resources) {
+Timeline run_with(const Schedule& schedule, const Costs& costs, const Resources& resources) {
   return simulate(schedule, costs, resources).value();
 }
 
@@ -59,7 +59,7 @@ TEST(SharedSimulation, EqualsTheSimpleOneWhereLinksAreInfinitelyFastAndCodecsFre
     for (const Policy policy : {Policy::kGpipe, Policy::k1f1b}) {
       const auto schedule = make(policy, placement, m);
       const auto simple = simulate(schedule, costs).value();
-      const auto shared = run(schedule, costs, no_resources(placement));
+      const auto shared = run_with(schedule, costs, no_resources(placement));
       EXPECT_NEAR(shared.makespan, simple.makespan, kRounding) << name(policy) << " " << shape << " " << m;
       EXPECT_EQ(shared.peak_live_of_worker, simple.peak_live_of_worker);
     }
@@ -73,7 +73,7 @@ TEST(SharedSimulation, EqualsTheSimpleOneOnAChainWhereNoTwoCutsShareALink) {
     const Costs costs = random_costs(generator, n);
     const auto schedule = make(Policy::k1f1b, chain, 7);
     const auto simple = simulate(schedule, costs).value();
-    const auto shared = run(schedule, costs, no_resources(chain));
+    const auto shared = run_with(schedule, costs, no_resources(chain));
     for (std::size_t w = 0; w < simple.per_worker.size(); ++w) {
       for (std::size_t a = 0; a < simple.per_worker[w].size(); ++a) {
         EXPECT_NEAR(shared.per_worker[w][a].start, simple.per_worker[w][a].start, kRounding);
@@ -111,7 +111,7 @@ TEST(SharedSimulation, IsNeverBelowWhatAnyLinkOrTheMachineOrOneMicroBatchNeeds) 
     const Costs costs = random_costs(generator, placement.stages());
     const Resources resources = random_resources(generator, placement);
     for (const Policy policy : {Policy::kGpipe, Policy::k1f1b}) {
-      const double makespan = run(make(policy, placement, m), costs, resources).makespan;
+      const double makespan = run_with(make(policy, placement, m), costs, resources).makespan;
       EXPECT_GE(makespan, lower_bound(placement, m, costs, resources) - kRounding) << name(policy) << " " << shape << " " << m;
       Costs computing = costs;
       std::fill(computing.transfer_forward.begin(), computing.transfer_forward.end(), 0);
@@ -123,7 +123,7 @@ TEST(SharedSimulation, IsNeverBelowWhatAnyLinkOrTheMachineOrOneMicroBatchNeeds) 
 
 TEST(SharedSimulation, OneCoreDoesAllWorkOneAfterTheOther) {
   const Placement ring = parse_placement("0,1,0").value();
-  const auto timeline = run(make(Policy::kGpipe, ring, 5), equal_costs(3, 1, 2), one_machine(ring, 1));
+  const auto timeline = run_with(make(Policy::kGpipe, ring, 5), equal_costs(3, 1, 2), one_machine(ring, 1));
   EXPECT_NEAR(timeline.makespan, 5 * 9, kRounding);
 }
 
@@ -132,7 +132,7 @@ TEST(SharedSimulation, WhatTwoCutsSendTheSameWayFollowsEachOther) {
   const Placement zigzag = parse_placement("0,1,0,1").value();
   Costs costs = equal_costs(4, 0, 0);
   costs.transfer_forward = {10, 1, 10};
-  const auto timeline = run(make(Policy::kGpipe, zigzag, 2), costs, no_resources(zigzag));
+  const auto timeline = run_with(make(Policy::kGpipe, zigzag, 2), costs, no_resources(zigzag));
   EXPECT_NEAR(timeline.makespan, 40, kRounding);                                     // four frames of 10
   EXPECT_LT(simulate(make(Policy::kGpipe, zigzag, 2), costs).value().makespan, 40);  // a link for each cut
 }
@@ -145,7 +145,7 @@ TEST(SharedSimulation, AFramePassesEncoderLinkLatencyAndDecoderInTurn) {
   r.encode.forward = {2};
   r.decode.forward = {3};
   r.latency = 0.5;
-  const auto timeline = run(make(Policy::kGpipe, pair, 2), costs, r);
+  const auto timeline = run_with(make(Policy::kGpipe, pair, 2), costs, r);
   EXPECT_NEAR(timeline.per_worker[1][0].start, 1 + 2 + 4 + 0.5 + 3, kRounding);
   EXPECT_NEAR(timeline.per_worker[1][1].start, 1 + 2 + 8 + 0.5 + 3, kRounding);  // the second waits for the link
 }
@@ -156,9 +156,9 @@ TEST(SharedSimulation, TheEndsOfALinkWorkBesideTheTransferAndCountWhereTheyAreSl
   costs.transfer_forward = {4};
   Resources r = no_resources(pair);
   r.carry.forward = {3};
-  EXPECT_NEAR(run(make(Policy::kGpipe, pair, 1), costs, r).per_worker[1][0].start, 5, kRounding);
+  EXPECT_NEAR(run_with(make(Policy::kGpipe, pair, 1), costs, r).per_worker[1][0].start, 5, kRounding);
   r.carry.forward = {6};
-  EXPECT_NEAR(run(make(Policy::kGpipe, pair, 1), costs, r).per_worker[1][0].start, 7, kRounding);
+  EXPECT_NEAR(run_with(make(Policy::kGpipe, pair, 1), costs, r).per_worker[1][0].start, 7, kRounding);
 }
 
 TEST(SharedSimulation, RefusesResourcesThatDoNotFit) {

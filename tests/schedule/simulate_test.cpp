@@ -7,13 +7,13 @@
 namespace epipe::schedule {
 namespace {
 
-Timeline run(const Schedule& schedule, const Costs& costs) { return simulate(schedule, costs).value(); }
+Timeline simulated(const Schedule& schedule, const Costs& costs) { return simulate(schedule, costs).value(); }
 
 TEST(Simulate, GpipeOnAChainTakesOneForwardAndBackwardPerMicroBatchAndStageLessOne) {
   for (int n = 1; n <= kStages; ++n) {
     for (int m = 1; m <= kChunks; ++m) {
       const auto schedule = make(Policy::kGpipe, placements(n).front().placement, m);
-      const auto timeline = run(schedule, equal_costs(n, 1, 2));
+      const auto timeline = simulated(schedule, equal_costs(n, 1, 2));
       EXPECT_EQ(timeline.makespan, (m + n - 1) * 3) << n << " stages, " << m << " micro-batches";
       EXPECT_NEAR(timeline.bubble, (n - 1.0) / (m + n - 1), 1e-12);
     }
@@ -26,7 +26,7 @@ TEST(Simulate, BubbleIsTheIdlePartOfEachWorkerAndTheirMean) {
   const auto schedule = make(Policy::kGpipe, "0,1", 2);
   Costs costs = equal_costs(2, 1, 1);
   costs.forward[1] = 3;
-  const auto timeline = run(schedule, costs);
+  const auto timeline = simulated(schedule, costs);
   EXPECT_EQ(timeline.makespan, 10);
   EXPECT_DOUBLE_EQ(timeline.bubble_of_worker[0], 0.6);
   EXPECT_DOUBLE_EQ(timeline.bubble_of_worker[1], 0.2);
@@ -35,7 +35,7 @@ TEST(Simulate, BubbleIsTheIdlePartOfEachWorkerAndTheirMean) {
 
 TEST(Simulate, GivesEveryActionItsStartAndEnd) {
   const auto schedule = make(Policy::k1f1b, "0,1", 1);
-  const auto timeline = run(schedule, equal_costs(2, 1, 2, 0.5));
+  const auto timeline = simulated(schedule, equal_costs(2, 1, 2, 0.5));
   ASSERT_EQ(timeline.per_worker[0].size(), 2U);
   EXPECT_EQ(timeline.per_worker[0][0].start, 0);    // F 0 0
   EXPECT_EQ(timeline.per_worker[1][0].start, 1.5);  // F 0 1, after a transfer
@@ -49,7 +49,7 @@ TEST(Simulate, TransfersOfOneDirectionFollowEachOtherAndOverlapWithComputing) {
   // Frames leave worker 0 at 1, 2, 3 and a transfer takes 4: they arrive at 5, 9, 13.
   Costs costs = equal_costs(2, 1, 1);
   costs.transfer_forward = {4};
-  const auto timeline = run(make(Policy::kGpipe, "0,1", 3), costs);
+  const auto timeline = simulated(make(Policy::kGpipe, "0,1", 3), costs);
   EXPECT_EQ(timeline.per_worker[0][2].end, 3);
   EXPECT_EQ(timeline.per_worker[1][0].start, 5);
   EXPECT_EQ(timeline.per_worker[1][1].start, 9);
@@ -57,16 +57,16 @@ TEST(Simulate, TransfersOfOneDirectionFollowEachOtherAndOverlapWithComputing) {
 }
 
 TEST(Simulate, ChargesNoTransferWithinAWorker) {
-  const auto timeline = run(make(Policy::k1f1b, "0,0", 3), equal_costs(2, 1, 2, 100));
+  const auto timeline = simulated(make(Policy::k1f1b, "0,0", 3), equal_costs(2, 1, 2, 100));
   EXPECT_EQ(timeline.makespan, 18);
   EXPECT_EQ(timeline.bubble, 0);
 }
 
 TEST(Simulate, CountsLiveMicroBatchesPerStageAndOverAllStagesOfAWorker) {
-  const auto gpipe = run(make(Policy::kGpipe, "0,1,0", 5), equal_costs(3, 1, 2));
+  const auto gpipe = simulated(make(Policy::kGpipe, "0,1,0", 5), equal_costs(3, 1, 2));
   EXPECT_EQ(gpipe.peak_live_of_stage, (std::vector<int>{5, 5, 5}));
   EXPECT_EQ(gpipe.peak_live_of_worker, (std::vector<int>{10, 5}));
-  const auto one_each = run(make(Policy::k1f1b, "0,1,0", 5), equal_costs(3, 1, 2));
+  const auto one_each = simulated(make(Policy::k1f1b, "0,1,0", 5), equal_costs(3, 1, 2));
   EXPECT_EQ(one_each.peak_live_of_stage, (std::vector<int>{3, 2, 1}));
   EXPECT_EQ(one_each.peak_live_of_worker, (std::vector<int>{4, 2}));
 }
@@ -93,7 +93,7 @@ TEST(LeastMakespan, IsReachedByBothSchedulesOnAChainOfEqualStages) {
     for (const Policy policy : {Policy::kGpipe, Policy::k1f1b}) {
       const Costs costs = equal_costs(n, 1, 2);
       const auto schedule = make(policy, placements(n).front().placement, 8);
-      EXPECT_EQ(run(schedule, costs).makespan, least_makespan(schedule.placement, 8, costs)) << name(policy) << " " << n;
+      EXPECT_EQ(simulated(schedule, costs).makespan, least_makespan(schedule.placement, 8, costs)) << name(policy) << " " << n;
     }
   }
 }
@@ -106,7 +106,7 @@ TEST(LeastMakespan, IsNeverUndercut) {
     uneven.backward.back() = 0.25;
     for (const Costs& costs : {equal_costs(n, 1, 1), equal_costs(n, 1, 2, 5), uneven}) {
       for (const Policy policy : {Policy::kGpipe, Policy::k1f1b}) {
-        const double makespan = run(generate(policy, placement, m, costs).value(), costs).makespan;
+        const double makespan = simulated(generate(policy, placement, m, costs).value(), costs).makespan;
         EXPECT_GE(makespan, least_makespan(placement, m, costs) - 1e-9) << name(policy) << " " << shape << " " << n << " " << m;
       }
     }

@@ -24,28 +24,28 @@ bool is_long() { return std::getenv("EPIPE_LONG_TESTS") != nullptr; }
 
 // Checkpoints at every other step, so that many kills meet one that is being written; no pause between gradients and commit but the
 // link's.
-const Arguments kRun = {"--chunks",
-                        "2",
-                        "--batch",
-                        "32",
-                        "--seed",
-                        "9",
-                        "--momentum",
-                        "0.9",
-                        "--codec",
-                        "power:2",
-                        "--clip",
-                        "1",
-                        "--max-steps",
-                        is_long() ? "300" : "100",
-                        "--epochs",
-                        "100",
-                        "--checkpoint-every",
-                        "2"};
+const Arguments kFaultRun = {"--chunks",
+                             "2",
+                             "--batch",
+                             "32",
+                             "--seed",
+                             "9",
+                             "--momentum",
+                             "0.9",
+                             "--codec",
+                             "power:2",
+                             "--clip",
+                             "1",
+                             "--max-steps",
+                             is_long() ? "300" : "100",
+                             "--epochs",
+                             "100",
+                             "--checkpoint-every",
+                             "2"};
 
-std::string expected_weights(const Split& split, const std::string& place) {
+std::string undisturbed_weights(const Split& split, const std::string& place) {
   std::string arguments;
-  for (const auto& argument : kRun) arguments += argument + " ";
+  for (const auto& argument : kFaultRun) arguments += argument + " ";
   const auto one = run_program("train --place " + place + " --run-dir " + split.file("one") + " " + arguments);
   EXPECT_EQ(one.code, 0) << one.output;
   return file_bytes(split.file("one/model.safetensors"));
@@ -77,7 +77,7 @@ class Reaper {
   void start_client() {
     const bool resume = !list_folder(split_.file("run/checkpoints")).empty();
     client_ = nullptr;
-    client_ = split_.start_client(split_.file("run"), kRun + (resume ? Arguments{"--resume"} : Arguments{}));
+    client_ = split_.start_client(split_.file("run"), kFaultRun + (resume ? Arguments{"--resume"} : Arguments{}));
   }
   std::size_t steps() const {
     const std::string lines = file_bytes(split_.file("run/metrics.jsonl"));
@@ -112,7 +112,7 @@ class Reaper {
 
 TEST(Fault, KillingClientAndServerChangesNothing) {
   Split split(1);
-  const std::string expected = expected_weights(split, "0,1,0");
+  const std::string expected = undisturbed_weights(split, "0,1,0");
   Reaper reaper(split, 1, 1);
   reaper.run(is_long() ? 30 : 4);
   EXPECT_GE(reaper.killed(), is_long() ? 25 : 2) << "the run ended before it was disturbed";
@@ -121,7 +121,7 @@ TEST(Fault, KillingClientAndServerChangesNothing) {
 
 TEST(Fault, KillingOneOfSeveralServersChangesNothing) {
   Split split(2);
-  const std::string expected = expected_weights(split, "0,1,2,0");
+  const std::string expected = undisturbed_weights(split, "0,1,2,0");
   Reaper reaper(split, 2, 2);
   reaper.run(is_long() ? 30 : 3);
   EXPECT_GE(reaper.killed(), is_long() ? 25 : 2) << "the run ended before it was disturbed";

@@ -21,11 +21,11 @@ using testing::SlowNetwork;
 using testing::Split;
 using testing::operator+;
 
-const Arguments kRun = {"--model",     "cnn", "--chunks",           "2",   "--batch", "32",
-                        "--seed",      "5",   "--momentum",         "0.9", "--codec", "sort:6+2",
-                        "--max-steps", "8",   "--checkpoint-every", "2"};
+const Arguments kLinkRun = {"--model",     "cnn", "--chunks",           "2",   "--batch", "32",
+                            "--seed",      "5",   "--momentum",         "0.9", "--codec", "sort:6+2",
+                            "--max-steps", "8",   "--checkpoint-every", "2"};
 
-std::string expected_weights(const Split& split, const Arguments& arguments) {
+std::string weights_without_server(const Split& split, const Arguments& arguments) {
   std::string text;
   for (const auto& argument : arguments) text += " " + argument;
   const auto one = run_program("train --place 0,1,0 --run-dir " + split.file("one") + text);
@@ -34,7 +34,7 @@ std::string expected_weights(const Split& split, const Arguments& arguments) {
 }
 
 Arguments client_of(const Split& split, const std::string& address, const Arguments& more) {
-  return Arguments{"train", "--connect", address, "--run-dir", split.file("run")} + kRun + more;
+  return Arguments{"train", "--connect", address, "--run-dir", split.file("run")} + kLinkRun + more;
 }
 
 std::vector<double> step_seconds(const Split& split) {
@@ -68,7 +68,7 @@ TEST(Link, TenMegabitsPerSecondGiveTheSameWeights) {
   ASSERT_TRUE(server.says("listening", 30)) << server.log();
   Process client(client_of(split, "10.77.0.2:7000", {"--tls", split.file("far-tls")}), split.file("client.log"), network->enter(0));
   ASSERT_EQ(client.wait(120), 0) << client.log() << server.log();
-  EXPECT_TRUE(ended_with(split.file("run"), expected_weights(split, kRun)));
+  EXPECT_TRUE(ended_with(split.file("run"), weights_without_server(split, kLinkRun)));
 }
 
 TEST(Link, FiftyMillisecondsEachWayCostEachStepItsFourWaysAndNoMore) {
@@ -77,7 +77,7 @@ TEST(Link, FiftyMillisecondsEachWayCostEachStepItsFourWaysAndNoMore) {
   const Proxy proxy(split.port(0), std::chrono::milliseconds(50));
   Process client(client_of(split, proxy.address(), {"--tls", split.file("tls")}), split.file("client.log"));
   ASSERT_EQ(client.wait(120), 0) << client.log();
-  EXPECT_TRUE(ended_with(split.file("run"), expected_weights(split, kRun)));
+  EXPECT_TRUE(ended_with(split.file("run"), weights_without_server(split, kLinkRun)));
   auto seconds = step_seconds(split);
   ASSERT_EQ(seconds.size(), 8U);
   seconds.erase(seconds.begin());
@@ -97,7 +97,7 @@ TEST(Link, AStalledLinkIsNoticedAndTheStepDoneAgain) {
   ASSERT_EQ(client.wait(60), 0) << client.log() << split.server(0).log();
   EXPECT_NE(client.log().find("connecting again"), std::string::npos) << client.log();
   EXPECT_GE(proxy.connections(), 2);
-  EXPECT_TRUE(ended_with(split.file("run"), expected_weights(split, kRun)));
+  EXPECT_TRUE(ended_with(split.file("run"), weights_without_server(split, kLinkRun)));
 }
 
 TEST(Link, ALinkThatStaysStalledEndsTheRunWithTheReason) {
@@ -133,7 +133,7 @@ TEST(Link, ADamagedByteEndsWithTheReasonOrTheStepIsDoneAgain) {
       Process again(arguments + Arguments{"--resume"}, split.file("again.log"));
       ASSERT_EQ(again.wait(90), 0) << again.log();
     }
-    EXPECT_TRUE(ended_with(split.file("run"), expected_weights(split, kRun))) << position;
+    EXPECT_TRUE(ended_with(split.file("run"), weights_without_server(split, kLinkRun))) << position;
   }
 }
 

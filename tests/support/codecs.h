@@ -53,6 +53,12 @@ inline std::vector<std::string> every_spec() {
           "power:4>ec:4"};
 }
 
+inline std::string hex(ByteView bytes) {
+  std::string text;
+  for (const std::byte b : bytes) text += fmt::format("{:02x}", static_cast<unsigned>(b));
+  return text;
+}
+
 inline torch::Tensor tensor_of(const std::vector<float>& values) { return torch::tensor(values, torch::kFloat32); }
 
 inline std::unique_ptr<codec::Codec> codec_of(const std::string& spec, const codec::CodecOptions& options = {}) {

@@ -7,10 +7,12 @@
 #include <fstream>
 
 #include "support/temp_folder.h"
+#include "support/train_run.h"
 
 namespace epipe::train {
 namespace {
 
+using testing::expect_equal;
 using testing::TempFolder;
 
 Checkpoint some_checkpoint(std::uint64_t step) {
@@ -20,11 +22,6 @@ Checkpoint some_checkpoint(std::uint64_t step) {
           {{"0.weight.momentum", torch::randn({3, 4})}},
           {{"cut0/forward/p", torch::randn({5})}},
           "model=mlp"};
-}
-
-void expect_equal(const NamedTensors& got, const NamedTensors& expected) {
-  ASSERT_EQ(got.size(), expected.size());
-  for (const auto& [name, tensor] : expected) EXPECT_TRUE(torch::equal(got.at(name), tensor)) << name;
 }
 
 TEST(Checkpoints, ComeBackAsTheyWereSaved) {

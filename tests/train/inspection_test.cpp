@@ -11,7 +11,7 @@
 namespace epipe::train {
 namespace {
 
-std::int64_t sum_of(const std::vector<std::int64_t>& counts) { return std::accumulate(counts.begin(), counts.end(), std::int64_t{0}); }
+std::int64_t total(const std::vector<std::int64_t>& counts) { return std::accumulate(counts.begin(), counts.end(), std::int64_t{0}); }
 
 TEST(TensorStatistics, CountsEveryValueOnce) {
   torch::manual_seed(1);
@@ -23,8 +23,8 @@ TEST(TensorStatistics, CountsEveryValueOnce) {
     values += x.numel();
   }
   EXPECT_EQ(statistics.values(), values);
-  EXPECT_EQ(sum_of(statistics.histogram().counts), values);
-  EXPECT_EQ(sum_of(statistics.log2_histogram().counts) + statistics.zeros(), values);
+  EXPECT_EQ(total(statistics.histogram().counts), values);
+  EXPECT_EQ(total(statistics.log2_histogram().counts) + statistics.zeros(), values);
   EXPECT_GE(statistics.zeros(), 7 * 11 * 3);
   EXPECT_GT(statistics.histogram().counts.front() + statistics.histogram().counts.back(), 0) << "100 deviations are out of the bins";
 }
@@ -49,7 +49,7 @@ TEST(TensorStatistics, ConstantsHaveNoSpreadAndNaNIsRefused) {
   statistics.add(torch::full({10}, 2.0F));
   EXPECT_EQ(statistics.deviation(), 0);
   EXPECT_EQ(statistics.kurtosis(), 0);
-  EXPECT_EQ(sum_of(statistics.histogram().counts), 10);
+  EXPECT_EQ(total(statistics.histogram().counts), 10);
   EXPECT_THROW(statistics.add(torch::full({2}, std::numeric_limits<float>::quiet_NaN())), std::runtime_error);
 }
 

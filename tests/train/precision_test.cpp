@@ -15,7 +15,7 @@ using testing::run;
 using testing::TempFolder;
 using testing::tensors_in;
 
-TrainConfig ring(const std::string& run_dir) {
+TrainConfig precise_ring(const std::string& run_dir) {
   TrainConfig config;
   config.place = {0, 1, 0};
   config.chunks = 2;
@@ -36,7 +36,7 @@ class LossScaling : public ::testing::Test {
     testing::write_data_with_a_bad_sample(folder_.path(), 16 * steps, 16 * bad_step + 3);
   }
   TrainConfig over_data(const std::string& name, int epochs, std::int64_t max_steps) const {
-    TrainConfig config = ring(folder_.file(name));
+    TrainConfig config = precise_ring(folder_.file(name));
     config.data = "npy:" + folder_.path();
     config.shuffle = false;
     config.codec = "power:2";
@@ -85,8 +85,8 @@ TEST(LossScaler, ContinuesFromItsState) {
 }
 
 TEST_F(LossScaling, ChangesNothingWhileAllIsFinite) {
-  const TrainConfig off = ring(folder_.file("off"));
-  TrainConfig on = ring(folder_.file("on"));
+  const TrainConfig off = precise_ring(folder_.file("off"));
+  TrainConfig on = precise_ring(folder_.file("on"));
   on.loss_scaling = "on";
   run(off);
   EXPECT_EQ(run(on).skipped, 0U);
@@ -144,7 +144,7 @@ TEST_F(LossScaling, GivesUpWhenNoScaleHelps) {
 
 TEST(MixedPrecision, LearnsAndResumesBitForBit) {
   const TempFolder folder;
-  TrainConfig whole = ring(folder.file("whole"));
+  TrainConfig whole = precise_ring(folder.file("whole"));
   whole.precision = "bf16";
   whole.max_steps = 40;
   TrainConfig parts = whole;
@@ -167,7 +167,7 @@ TEST(MixedPrecision, LearnsAndResumesBitForBit) {
 
 TEST(MixedPrecision, EvaluatesAsItTrains) {
   const TempFolder folder;
-  TrainConfig config = ring(folder.file("run"));
+  TrainConfig config = precise_ring(folder.file("run"));
   config.precision = "bf16";
   const double trained = run(config).val_loss;
   EXPECT_EQ(evaluate(config, config.run_dir + "/model.safetensors").val_loss, trained);

@@ -86,7 +86,7 @@ layer::Batch batch_of(std::int64_t samples, double value) {
   return batch;
 }
 
-pipeline::LossResult sum_of(const Tensors& outputs, const torch::Tensor&) { return {outputs[0].sum()}; }
+pipeline::LossResult sum_of_outputs(const Tensors& outputs, const torch::Tensor&) { return {outputs[0].sum()}; }
 
 // The backward of the first layer, the last to run, does not end before the gradients of the layer behind it are summed.
 TEST(Reducer, SumsTheFirstBucketsBeforeTheLastBackwardHasEnded) {
@@ -109,7 +109,7 @@ TEST(Reducer, SumsTheFirstBucketsBeforeTheLastBackwardHasEnded) {
     pipeline::PipelineConfig config;
     config.chunks = 3;
     config.exchange = &reducer;
-    pipeline::Pipeline pipeline(layers, config, sum_of);
+    pipeline::Pipeline pipeline(layers, config, sum_of_outputs);
     for (; step < 3; ++step) pipeline.train_step(batch_of(6, 1), {0, step});
   });
 }
@@ -123,7 +123,7 @@ TEST(Reducer, SumsInTheOrderOfTheReplicasAndLeavesOutWhatNobodyHas) {
     Reducer reducer(std::move(group), {layer}, 1 << 20, nullptr);
     pipeline::PipelineConfig config;
     config.exchange = &reducer;
-    pipeline::Pipeline pipeline({layer}, config, sum_of);
+    pipeline::Pipeline pipeline({layer}, config, sum_of_outputs);
     const auto result = pipeline.train_step(batch_of(2, rank + 1), {0, 0, 0, false, /*samples=*/6});
     EXPECT_TRUE(torch::allclose(layer->weight.grad(), torch::full({4}, 2.0))) << layer->weight.grad();  // 2 (1 + 2 + 3) / 6
     EXPECT_FALSE(layer->unused.grad().defined());

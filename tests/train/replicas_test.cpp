@@ -53,7 +53,7 @@ void expect_all_well(const Ends& ends) {
   for (std::size_t rank = 0; rank < ends.size(); ++rank) EXPECT_EQ(ends[rank], "") << "rank " << rank;
 }
 
-NamedTensors weights_in(const TrainConfig& config) { return testing::weights_in(config.run_dir); }
+NamedTensors weights_after(const TrainConfig& config) { return testing::weights_in(config.run_dir); }
 
 void expect_close(const NamedTensors& a, const NamedTensors& b, double tolerance) {
   ASSERT_EQ(a.size(), b.size());
@@ -96,7 +96,7 @@ TEST_F(Replicas, OfOneMicroBatchEachGiveTheWeightsOfOneReplicaWithTwo) {
     const auto two = config("two-" + id, 2, 1, place);
     run(one);
     expect_all_well(train_as_cluster(two));
-    expect_equal(weights_in(one), weights_in(two));
+    expect_equal(weights_after(one), weights_after(two));
     expect_equal_replicas(two);
   }
 }
@@ -113,7 +113,7 @@ TEST_F(Replicas, OfSeveralMicroBatchesAgreeWithOneReplicaToRounding) {
       two.schedule = "1f1b";
       run(one);
       expect_all_well(train_as_cluster(two));
-      expect_close(weights_in(two), weights_in(one), 2e-5);
+      expect_close(weights_after(two), weights_after(one), 2e-5);
       expect_equal_replicas(two);
     }
   }
@@ -124,9 +124,9 @@ TEST_F(Replicas, TakeOverTheStatisticsOfTheWholeBatch) {
   const auto two = config("two", 2, 2, {0});
   run(one);
   expect_all_well(train_as_cluster(two));
-  const auto expected = weights_in(one);
+  const auto expected = weights_after(one);
   int compared = 0;
-  for (const auto& [name, tensor] : weights_in(two)) {
+  for (const auto& [name, tensor] : weights_after(two)) {
     if (name.find("running_") == std::string::npos) continue;
     EXPECT_TRUE(torch::allclose(tensor, expected.at(name), 1e-6, 1e-6)) << name;
     ++compared;
@@ -141,7 +141,7 @@ TEST_F(Replicas, GiveTheSameBitsEveryTimeAndForEveryBucketSize) {
     three.batch = 18;
     three.bucket = bucket;
     expect_all_well(train_as_cluster(three));
-    weights.push_back(weights_in(three));
+    weights.push_back(weights_after(three));
     expect_equal_replicas(three);
   }
   for (const auto& again : weights) expect_equal(weights[0], again);
@@ -156,7 +156,7 @@ TEST_F(Replicas, TakeUnevenPartsAndSometimesNone) {
   one.max_steps = two.max_steps = 0;
   run(one);
   expect_all_well(train_as_cluster(two));
-  expect_close(weights_in(two), weights_in(one), 1e-4);
+  expect_close(weights_after(two), weights_after(one), 1e-4);
   expect_equal_replicas(two);
   EXPECT_EQ(lines(two, "step").back().at("samples"), 1);
 }
@@ -213,7 +213,7 @@ TEST_F(Replicas, ContinueBitForBit) {
   parts.max_steps = 8;
   parts.resume = true;
   expect_all_well(train_as_cluster(parts));
-  expect_equal(weights_in(whole), weights_in(parts));
+  expect_equal(weights_after(whole), weights_after(parts));
   expect_equal_replicas(whole);
   const auto first = Checkpoints(checkpoints_of(whole, 1)).load(8).encoders;
   const auto second = Checkpoints(checkpoints_of(whole, 3)).load(8).encoders;
@@ -232,7 +232,7 @@ TEST_F(Replicas, TrainLearnedCodecsToo) {
     run(one);
     expect_all_well(train_as_cluster(two));
     expect_equal_replicas(two);
-    if (codec == "conv:4x3") expect_equal(weights_in(one), weights_in(two));
+    if (codec == "conv:4x3") expect_equal(weights_after(one), weights_after(two));
   }
 }
 

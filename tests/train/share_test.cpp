@@ -5,6 +5,7 @@
 
 #include <limits>
 
+#include "support/train_run.h"
 #include "support/training.h"
 
 namespace epipe::train {
@@ -28,11 +29,6 @@ std::unique_ptr<Share> connected_share() {
   auto share = std::make_unique<Share>(plan(), model::make_model("cnn", kImages, 7), Here{});
   share->connect({}, transport::kForever);
   return share;
-}
-
-void expect_equal(const NamedTensors& a, const NamedTensors& b) {
-  ASSERT_EQ(a.size(), b.size());
-  for (const auto& [name, tensor] : a) EXPECT_TRUE(torch::equal(tensor, b.at(name))) << name;
 }
 
 TEST(Share, AnUpdateThatIsKnownBeforeTheGradientsGivesTheSameState) {

@@ -14,8 +14,9 @@ namespace {
 using testing::Countdown;
 using testing::Fault;
 using testing::Machines;
-using testing::Team_;
 using testing::Watcher;
+
+class TeamFault : public testing::Team_ {};
 
 // One life of the client; whether it ended by itself.
 bool live(TrainConfig& config, Machines& machines) {
@@ -41,7 +42,7 @@ int messages_of(TrainConfig config, int workers) {
 }
 
 // The first life of a round is always disturbed, the further ones of a client that is killed until one is not.
-TEST_P(Team_, LosesNothingWhateverIsLostAndWhenever) {
+TEST_P(TeamFault, LosesNothingWhateverIsLostAndWhenever) {
   const std::string expected = undisturbed();
   const int rounds = std::getenv("EPIPE_LONG_TESTS") != nullptr ? 12 : 3;  // one of each kind
   const int messages = messages_of(config("several"), workers());
@@ -67,7 +68,7 @@ TEST_P(Team_, LosesNothingWhateverIsLostAndWhenever) {
 }
 
 // An infinite pixel makes step 3 a step that is not finite, in the client's own stages and in all others.
-TEST_P(Team_, SkipsAStepTogetherWhateverIsLost) {
+TEST_P(TeamFault, SkipsAStepTogetherWhateverIsLost) {
   testing::write_data_with_a_bad_sample(folder_.path(), 16 * 8, 16 * 3 + 1);
   const auto configured = [&](const std::string& name) {
     auto over_bad_sample = config(name);
@@ -89,7 +90,7 @@ TEST_P(Team_, SkipsAStepTogetherWhateverIsLost) {
   testing::expect_equal_weights(folder_.file("one"), several.run_dir);
 }
 
-INSTANTIATE_TEST_SUITE_P(RingsAndChains, Team_, testing::rings_and_chains());
+INSTANTIATE_TEST_SUITE_P(RingsAndChains, TeamFault, testing::rings_and_chains());
 
 }  // namespace
 }  // namespace epipe::train

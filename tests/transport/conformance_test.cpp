@@ -258,9 +258,9 @@ std::vector<testing::Transport> wires() {
   return all;
 }
 
-const auto kName = [](const auto& info) { return info.param.name; };
-INSTANTIATE_TEST_SUITE_P(Over, EveryLink, ::testing::ValuesIn(testing::transports()), kName);
-INSTANTIATE_TEST_SUITE_P(Over, EveryWire, ::testing::ValuesIn(wires()), kName);
+const auto kTransportName = [](const auto& info) { return info.param.name; };
+INSTANTIATE_TEST_SUITE_P(Over, EveryLink, ::testing::ValuesIn(testing::transports()), kTransportName);
+INSTANTIATE_TEST_SUITE_P(Over, EveryWire, ::testing::ValuesIn(wires()), kTransportName);
 
 }  // namespace
 }  // namespace epipe::transport

@@ -52,8 +52,8 @@ TEST(MeasuringServer, AServerWithoutAClientStops) {
   EXPECT_THROW(serve_measurement(*b, 10ms), TimedOut);
 }
 
-const auto kName = [](const auto& info) { return info.param.name; };
-INSTANTIATE_TEST_SUITE_P(Over, Measuring, ::testing::ValuesIn(testing::transports()), kName);
+const auto kMeasuredName = [](const auto& info) { return info.param.name; };
+INSTANTIATE_TEST_SUITE_P(Over, Measuring, ::testing::ValuesIn(testing::transports()), kMeasuredName);
 
 }  // namespace
 }  // namespace epipe::transport

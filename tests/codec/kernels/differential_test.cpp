@@ -25,7 +25,7 @@ INSTANTIATE_TEST_SUITE_P(Avx2, Simd, ::testing::Values(avx2()));
 INSTANTIATE_TEST_SUITE_P(Avx512, Simd, ::testing::Values(avx512()));
 
 // Around every border: lanes, groups, blocks.
-const std::vector<std::size_t> kSizes = {1, 7, 8, 15, 16, 63, 64, 65, 127, 1000, 1023, 1024, 1025, 4096, 5000};
+const std::vector<std::size_t> kRunSizes = {1, 7, 8, 15, 16, 63, 64, 65, 127, 1000, 1023, 1024, 1025, 4096, 5000};
 
 std::vector<Run> runs_for(const std::vector<float>& x, unsigned level_bits, unsigned split_bits) {
   std::vector<float> sorted = x;
@@ -46,7 +46,7 @@ bool same_bits(const std::vector<float>& a, const std::vector<float>& b) {
 }
 
 TEST_P(Simd, EncodesAndDecodesRunsLikeTheReferenceForEveryWidth) {
-  for (const std::size_t n : kSizes) {
+  for (const std::size_t n : kRunSizes) {
     for (const auto& [name, x] : hard_values(n, static_cast<std::uint32_t>(n))) {
       for (unsigned level_bits = 1; level_bits <= 16; ++level_bits) {
         for (const unsigned split_bits : {0U, 1U, 2U, 3U, 4U, 5U, 9U}) {
@@ -70,7 +70,7 @@ TEST_P(Simd, EncodesAndDecodesRunsLikeTheReferenceForEveryWidth) {
 }
 
 TEST_P(Simd, SearchesAndLooksUpLikeTheReference) {
-  for (const std::size_t n : kSizes) {
+  for (const std::size_t n : kRunSizes) {
     const auto x = normal_values(n, 5);
     for (const unsigned bits : {1U, 2U, 3U, 4U, 5U, 8U, 9U, 11U, 16U}) {
       std::vector<float> table = normal_values(std::size_t{1} << bits, bits);
@@ -122,7 +122,7 @@ TEST_P(Simd, ConvertsEverySixteenBitPatternLikeTheReference) {
 
 TEST_P(Simd, RoundsToSixteenBitsLikeTheReference) {
   for (const auto store_values : {&Kernels::store_fp16, &Kernels::store_bf16, &Kernels::store_fp32}) {
-    for (const std::size_t n : kSizes) {
+    for (const std::size_t n : kRunSizes) {
       for (const auto& [name, x] : hard_values(n, 11)) {
         Bytes expected(4 * n, std::byte{0});
         Bytes actual(4 * n, std::byte{0});
@@ -153,7 +153,7 @@ TEST_P(Simd, AgreesOnWhatOverflows) {
 }
 
 TEST_P(Simd, FindsTheSameRangeAndBrackets) {
-  for (const std::size_t n : kSizes) {
+  for (const std::size_t n : kRunSizes) {
     for (const auto& [name, x] : hard_values(n, 23)) {
       for (const KeyOf of : {KeyOf::kValue, KeyOf::kMagnitude}) {
         const KeyRange range = scalar().key_range(x, of);

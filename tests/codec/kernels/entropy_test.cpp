@@ -28,7 +28,7 @@ INSTANTIATE_TEST_SUITE_P(Scalar, EntropyKernels, ::testing::Values(&scalar()));
 INSTANTIATE_TEST_SUITE_P(Avx2, EntropyKernels, ::testing::Values(avx2()));
 INSTANTIATE_TEST_SUITE_P(Avx512, EntropyKernels, ::testing::Values(avx512()));
 
-const std::vector<std::size_t> kSizes = {0, 1, 7, 15, 16, 17, 31, 32, 33, 63, 64, 100, 1000, 4096, 5001};
+const std::vector<std::size_t> kTokenSizes = {0, 1, 7, 15, 16, 17, 31, 32, 33, 63, 64, 100, 1000, 4096, 5001};
 
 std::vector<std::uint32_t> bits_of(const std::vector<float>& x) {
   std::vector<std::uint32_t> bits;
@@ -89,7 +89,7 @@ Coded encoded(const Kernels& kernels, unsigned lanes, const Message& first, cons
 TEST_P(EntropyKernels, CodeTokensLikeTheReferenceAndBack) {
   const DecodeTables tables(some_tables());
   for (const unsigned lanes : {1U, 4U, 32U}) {
-    for (const std::size_t n : kSizes) {
+    for (const std::size_t n : kTokenSizes) {
       const Message first = random_message(n, 1);
       const Message second = random_message(n / 3 + 5, 2);
       const Coded coded = encoded(simd(), lanes, first, second);
@@ -131,7 +131,7 @@ TEST_P(EntropyKernels, DecodeAnyWordsAlikeAndStopWhereTheyEnd) {
 }
 
 TEST_P(EntropyKernels, QuantizeLikeTheReference) {
-  for (const std::size_t n : kSizes) {
+  for (const std::size_t n : kTokenSizes) {
     for (const auto& [name, x] : hard_values(n, 4)) {
       float largest = 1e-30F;
       for (const float v : x) largest = std::max(largest, std::fabs(v));
@@ -150,7 +150,7 @@ TEST_P(EntropyKernels, QuantizeLikeTheReference) {
 
 TEST_P(EntropyKernels, LookUpLikeTheReference) {
   const auto values = normal_values(4 * kTokenRoom, 9);
-  for (const std::size_t n : kSizes) {
+  for (const std::size_t n : kTokenSizes) {
     const Message message = random_message(n, 5);
     std::vector<float> expected(n);
     std::vector<float> actual(n);
@@ -162,7 +162,7 @@ TEST_P(EntropyKernels, LookUpLikeTheReference) {
 
 TEST_P(EntropyKernels, FindContextsLikeTheReference) {
   std::mt19937 engine(6);
-  for (const std::size_t n : kSizes) {
+  for (const std::size_t n : kTokenSizes) {
     std::vector<std::vector<std::uint8_t>> planes(5, std::vector<std::uint8_t>(n));
     for (auto& plane : planes) {
       for (auto& m : plane) m = static_cast<std::uint8_t>(engine() % 4 == 0 ? engine() % 16 : engine() % 2);
