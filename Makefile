@@ -31,8 +31,8 @@ bench: build     ## codecs against memcpy and LibTorch operators, then the kerne
 	@build/bench/kernels_bench
 
 faults: all      ## the fault suites at length: links cut and processes killed, over and over
-	@EPIPE_LONG_TESTS=1 EPIPE_PROGRAM=$(CURDIR)/build/epipe build/tests/train_team_fault_test --gtest_brief=1
-	@EPIPE_LONG_TESTS=1 EPIPE_PROGRAM=$(CURDIR)/build/epipe build/tests/serve_fault_test --gtest_brief=1
+	@EPIPE_LONG_TESTS=1 EPIPE_PROGRAM=$(CURDIR)/build/epipe build/tests/train_tests --only=train/team_fault --gtest_brief=1
+	@EPIPE_LONG_TESTS=1 EPIPE_PROGRAM=$(CURDIR)/build/epipe build/tests/serve_tests --only=serve/fault --gtest_brief=1
 
 check: all       ## format, layers, warnings as errors, clang-tidy, sanitizers, tests, the fault suites at length
 	@tools/setup.sh packages-check.txt

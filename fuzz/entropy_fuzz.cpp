@@ -11,7 +11,7 @@ namespace {
 
 using namespace epipe;
 
-bool decode(const wire::TensorSpec& tensor, ByteView payload, const kernels::Kernels& kernels, std::vector<float>& x) {
+bool decode_entropy(const wire::TensorSpec& tensor, ByteView payload, const kernels::Kernels& kernels, std::vector<float>& x) {
   const auto result = codec::decode_coded(tensor, payload, kernels, nullptr, x);
   if (!result && (name(result.error().code) == "unknown" || result.error().message.empty())) std::abort();
   return result.ok();
@@ -26,8 +26,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   const ByteView payload(reinterpret_cast<const std::byte*>(data) + 1, size - 1);
   std::vector<float> expected(tensor.values());
   std::vector<float> actual(tensor.values());
-  const bool sound = decode(tensor, payload, kernels::scalar(), expected);
-  if (decode(tensor, payload, kernels::best(), actual) != sound) std::abort();
+  const bool sound = decode_entropy(tensor, payload, kernels::scalar(), expected);
+  if (decode_entropy(tensor, payload, kernels::best(), actual) != sound) std::abort();
   if (!sound) return 0;
   for (const float v : expected) {
     if (!std::isfinite(v)) std::abort();

@@ -8,7 +8,7 @@
 namespace {
 
 template <typename T>
-void check(const epipe::Result<T>& result) {
+void check_result(const epipe::Result<T>& result) {
   if (!result && result.error().message.empty()) std::abort();
 }
 
@@ -20,11 +20,11 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   const epipe::ByteView bytes(reinterpret_cast<const std::byte*>(data) + 1, size - 1);
   CifarRecords records;
   switch (data[0] % 5) {
-    case 0: check(append_cifar(bytes, 1, 10, records)); break;
-    case 1: check(append_cifar(bytes, 2, 100, records)); break;
-    case 2: check(parse_tar(bytes)); break;
-    case 3: check(gunzip(bytes, std::size_t{1} << 22)); break;
-    case 4: check(decode_image(bytes)); break;
+    case 0: check_result(append_cifar(bytes, 1, 10, records)); break;
+    case 1: check_result(append_cifar(bytes, 2, 100, records)); break;
+    case 2: check_result(parse_tar(bytes)); break;
+    case 3: check_result(gunzip(bytes, std::size_t{1} << 22)); break;
+    case 4: check_result(decode_image(bytes)); break;
   }
   if (records.pixels.size() != records.labels.size() * kCifarPixels) std::abort();
   return 0;

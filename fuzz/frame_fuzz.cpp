@@ -15,7 +15,7 @@ using namespace epipe;
 
 constexpr wire::Limits kLimits{std::uint64_t{1} << 20, std::uint64_t{1} << 16};
 
-void decode(ByteView frame) {
+void decode_as_frame(ByteView frame) {
   const auto x = codec::decode_frame(frame, kLimits, {});
   if (!x) {
     if (name(x.error().code) == "unknown" || x.error().message.empty()) std::abort();  // every error has a name and a reason
@@ -28,7 +28,7 @@ void decode(ByteView frame) {
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   const ByteView input(reinterpret_cast<const std::byte*>(data), size);
-  decode(input);
+  decode_as_frame(input);
   Bytes repaired(input.begin(), input.end());
   const MutableBytes frame(repaired);
   if (frame.size() < wire::kFixedBytes) return 0;
@@ -37,6 +37,6 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   store(frame, 8, static_cast<std::uint64_t>(frame.size() - header_bytes));
   store(frame, 20, std::uint32_t{0});
   store(frame, 20, wire::crc32c(frame));
-  decode(frame);
+  decode_as_frame(frame);
   return 0;
 }

@@ -12,7 +12,7 @@ namespace {
 
 using namespace epipe;
 
-void parse(ByteView input) {
+void parse_safetensors_file(ByteView input) {
   const auto file = model::parse_safetensors(input);
   if (!file) {
     if (file.error().message.empty() || file.error().message.size() > 2000) std::abort();
@@ -30,12 +30,12 @@ void parse(ByteView input) {
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   const ByteView input(reinterpret_cast<const std::byte*>(data), size);
-  parse(input);
+  parse_safetensors_file(input);
   Bytes repaired(input.begin(), input.end());
   const auto brace = std::find(repaired.rbegin(), repaired.rend(), std::byte{'}'}).base();
   const auto end = static_cast<std::uint64_t>(brace - repaired.begin());
   if (end <= sizeof(std::uint64_t)) return 0;
   store(MutableBytes(repaired), 0, end - sizeof(std::uint64_t));
-  parse(repaired);
+  parse_safetensors_file(repaired);
   return 0;
 }

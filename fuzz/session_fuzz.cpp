@@ -29,7 +29,7 @@ void admit(const nlohmann::json& plan) {
   small(plan.at("threads") == 1);
 }
 
-void check(ByteView bytes) {
+void check_answer(ByteView bytes) {
   const auto answer = train::read_message(bytes);
   if (!answer || answer.value().kind.empty()) std::abort();
   if (answer.value().kind == "failed" && answer.value().fields.at("error").get<std::string>().empty()) std::abort();
@@ -43,7 +43,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   const std::size_t commands = script.commands.size();
   const auto answers = testing::play(script, folder.file("checkpoints"), std::chrono::milliseconds(20), admit);
   if (answers.size() > commands) std::abort();
-  for (const Bytes& answer : answers) check(answer);
+  for (const Bytes& answer : answers) check_answer(answer);
   if (!remove_tree(folder.file("checkpoints"))) std::abort();
   return 0;
 }

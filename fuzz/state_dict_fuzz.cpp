@@ -9,7 +9,7 @@
 
 namespace {
 
-void parse(epipe::ByteView input) {
+void parse_archive(epipe::ByteView input) {
   const auto tensors = epipe::model::parse_state_dict(input);
   if (!tensors) {
     if (tensors.error().message.empty() || tensors.error().message.size() > 2000) std::abort();
@@ -24,9 +24,9 @@ void parse(epipe::ByteView input) {
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
-  parse({reinterpret_cast<const std::byte*>(data), size});
+  parse_archive({reinterpret_cast<const std::byte*>(data), size});
   const std::string pickle(reinterpret_cast<const char*>(data), size);
   const std::string archive = epipe::testing::zip_of({{"m/data.pkl", pickle}, {"m/data/0", epipe::testing::float_bytes({1, 2, 3, 4})}});
-  parse(epipe::testing::bytes_of(archive));
+  parse_archive(epipe::testing::bytes_of(archive));
   return 0;
 }

@@ -38,11 +38,14 @@ bool keep_only(const std::string& path) {
     if (is_in(test, path)) {
       found = true;
     } else {
-      others += ":" + name_of(test);
+      others += ':';
+      others += name_of(test);
     }
   });
   std::string& filter = testing::GTEST_FLAG(filter);
-  if (!others.empty()) filter += (filter.find('-') == std::string::npos ? "-" : ":") + others.substr(1);
+  if (others.empty()) return found;
+  others.front() = filter.find('-') == std::string::npos ? '-' : ':';
+  filter += others;
   return found;
 }
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Format, layers, warnings as errors, clang-tidy. Every step runs; the exit code says whether all passed.
+# Format, layers, warnings as errors (files compiled together and alone), clang-tidy. Every step runs; the exit code says whether all passed.
 set -uo pipefail
 cd "$(dirname "$0")/.."
 jobs=${JOBS:-$(nproc)}
@@ -12,10 +12,14 @@ step() {
 }
 
 format() { git ls-files '*.cpp' '*.h' '*.cu' '*.cuh' | xargs clang-format --dry-run --Werror; }
-warnings() { cmake --preset check >/dev/null && cmake --build --preset check -j "$jobs" -- --quiet; }
+# Each way of compiling has its own: a name that two files of a folder share fails together, a missing include fails alone.
+warnings() { cmake --preset check -DEPIPE_UNITY=ON >/dev/null && cmake --build --preset check -j "$jobs" -- --quiet; }
+warnings_alone() {
+  cmake --preset check -B build/check_alone -DEPIPE_UNITY=OFF >/dev/null && cmake --build build/check_alone -j "$jobs" -- --quiet
+}
 tidy() {
-  # Precompiled headers are GCC's; clang-tidy reads the sources without them.
-  cmake --preset check -B build/tidy -DCMAKE_CXX_COMPILER=clang++ -DCMAKE_DISABLE_PRECOMPILE_HEADERS=ON >/dev/null || return 1
+  # Precompiled headers are GCC's; clang-tidy reads the sources without them, and one by one.
+  cmake --preset check -B build/tidy -DEPIPE_UNITY=OFF -DCMAKE_CXX_COMPILER=clang++ -DCMAKE_DISABLE_PRECOMPILE_HEADERS=ON >/dev/null || return 1
   # Without a database clang-tidy would guess the flags and complain about something else.
   [ -s build/tidy/compile_commands.json ] || { echo "build/tidy/compile_commands.json is missing"; return 1; }
   # Findings go to stdout; of stderr only the count of warnings in headers that are not ours is dropped.
@@ -27,6 +31,7 @@ step format format
 step layers tools/check_layers.py
 step shell shell_scripts
 step warnings warnings
+step warnings_alone warnings_alone
 step report tools/check_report.sh build/epipe
 step tidy tidy
 [ -z "$failed" ] || { echo "failed:$failed"; exit 1; }

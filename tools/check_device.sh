@@ -13,27 +13,28 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 : "${BUILD:=build/cuda}" "${JOBS:=8}" "${TOOL:=memcheck}"
 command -v compute-sanitizer > /dev/null || { echo "check_device: expected compute-sanitizer (CUDA toolkit) on the PATH" >&2; exit 2; }
-[ -x "$BUILD/tests/codec_device_test" ] || { echo "check_device: expected tests in $BUILD/tests; build with: cmake --build --preset cuda" >&2; exit 2; }
+[ -x "$BUILD/tests/codec_tests" ] || { echo "check_device: expected tests in $BUILD/tests; build with: cmake --build --preset cuda" >&2; exit 2; }
 logs=$BUILD/sanitizer
 mkdir -p "$logs"
 shards=12
 
-# name, program, tests
+# name, program, file ("all" when the program has only one), tests
 checks() {
-  if [ "$TOOL" = memcheck ]; then echo "control pipeline_device_test Control.*"; fi
-  for test in 0 1 2 3; do echo "streams.$test pipeline_device_test *SideStreams*/$test"; done
-  echo "pipeline pipeline_device_test OnDevice.*"
-  echo "dropout layer_dropout_test *Device*"
-  for shard in $(seq 0 $((shards - 1))); do echo "codec.$shard codec_device_test *"; done
+  if [ "$TOOL" = memcheck ]; then echo "control pipeline_device_test all Control.*"; fi
+  for test in 0 1 2 3; do echo "streams.$test pipeline_device_test all *SideStreams*/$test"; done
+  echo "pipeline pipeline_device_test all OnDevice.*"
+  echo "dropout layer_tests layer/dropout *Device*"
+  for shard in $(seq 0 $((shards - 1))); do echo "codec.$shard codec_tests codec/device *"; done
 }
 
 check() {
-  local name=$1 program=$2 filter=$3 started=$SECONDS status=0 shard=()
+  local name=$1 program=$2 file=$3 filter=$4 started=$SECONDS status=0 shard=() only=()
+  [ "$file" = all ] || only=(--only="$file")
   case $name in codec.*) shard=(GTEST_TOTAL_SHARDS=$shards GTEST_SHARD_INDEX="${name#codec.}") ;; esac
   local options=(--tool "$TOOL" --error-exitcode 99 --print-limit 20)
   [ "$TOOL" = memcheck ] && options+=(--track-stream-ordered-races all)
   env "${shard[@]}" PYTORCH_CUDA_ALLOC_CONF=backend:cudaMallocAsync \
-    compute-sanitizer "${options[@]}" "$BUILD/tests/$program" --gtest_also_run_disabled_tests --gtest_filter="$filter" > "$logs/$name.log" 2>&1 || status=$?
+    compute-sanitizer "${options[@]}" "$BUILD/tests/$program" "${only[@]}" --gtest_also_run_disabled_tests --gtest_filter="$filter" > "$logs/$name.log" 2>&1 || status=$?
   local said tests expected=0
   said=$(grep -a "SUMMARY:" "$logs/$name.log" | tail -1 | sed 's/=* *//')
   tests=$(grep -a -c "^\[       OK" "$logs/$name.log") || true
