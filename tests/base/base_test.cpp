@@ -2,12 +2,57 @@
 
 #include <atomic>
 #include <stdexcept>
+#include <type_traits>
+#include <vector>
 
 #include "epipe/base/bytes.h"
 #include "epipe/base/thread_pool.h"
 
 namespace epipe {
 namespace {
+
+// Memory of this size that a next allocation gets again, full of something.
+void leave_secret(std::size_t bytes) {
+  const std::vector<char> secret(bytes, 'S');
+  asm volatile("" : : "r"(secret.data()) : "memory");
+}
+
+TEST(Bytes, HoldNothingThatWasInMemoryBefore) {
+  for (const std::size_t size : {100U, 5'000U, 100'000U}) {
+    leave_secret(size);
+    EXPECT_TRUE(all_zeros(Bytes(size))) << size;
+    Bytes grown;
+    leave_secret(size);
+    grown.resize(size);
+    EXPECT_TRUE(all_zeros(grown)) << size;
+    Bytes appended;
+    leave_secret(size);
+    grow(appended, size);
+    EXPECT_TRUE(all_zeros(appended)) << size;
+  }
+}
+
+TEST(Bytes, AreNotMadeOfScratchMemory) {
+  static_assert(!std::is_convertible_v<Scratch, Bytes>);
+  static_assert(!std::is_constructible_v<Bytes, Scratch>);
+}
+
+TEST(Unwritten, RoomIsNoPartOfTheBytesBeforeItIsWritten) {
+  Bytes out;
+  append(out, std::uint32_t{7});
+  {
+    Unwritten room(out, 100);
+    EXPECT_EQ(room.span().size(), 100U);
+    std::fill(room.span().begin(), room.span().end(), std::byte{1});
+  }
+  EXPECT_EQ(out.size(), 4U) << "what failed in between leaves nothing";
+  Unwritten room(out, 100);
+  std::fill(room.span().begin(), room.span().end(), std::byte{2});
+  room.written(3);
+  ASSERT_EQ(out.size(), 7U);
+  EXPECT_EQ(load<std::uint32_t>(out, 0), 7U);
+  EXPECT_EQ(out.back(), std::byte{2});
+}
 
 TEST(ByteReader, StopsAtTheEndInsteadOfReadingPastIt) {
   const std::array<std::byte, 5> bytes{};

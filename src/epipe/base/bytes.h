@@ -5,6 +5,8 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <initializer_list>
+#include <iterator>
 #include <memory>
 #include <optional>
 #include <span>
@@ -32,21 +34,64 @@ struct UninitializedAllocator : std::allocator<T> {
   }
 };
 
-using Bytes = std::vector<std::byte, UninitializedAllocator<std::byte>>;
+// Working memory: whatever is in it, it is not sent.
+using Scratch = std::vector<std::byte, UninitializedAllocator<std::byte>>;
+
+// Bytes that may leave the process: every one of them was written, by its owner or as a zero. Memory that is about to be filled is Unwritten.
+class Bytes : public Scratch {
+ public:
+  Bytes() = default;
+  explicit Bytes(std::size_t count) : Scratch(count, std::byte{0}) {}
+  Bytes(std::size_t count, std::byte value) : Scratch(count, value) {}
+  template <std::input_iterator It>
+  Bytes(It begin, It end) : Scratch(begin, end) {}
+  Bytes(std::initializer_list<std::byte> bytes) : Scratch(bytes) {}
+
+  void resize(std::size_t count, std::byte value = std::byte{0}) { Scratch::resize(count, value); }
+};
 using ByteView = std::span<const std::byte>;
 using MutableBytes = std::span<std::byte>;
 
-// Appends `count` uninitialised bytes and returns them. Invalidates earlier spans into `out`.
+// Room behind the bytes of `out` for what a codec, a file or a peer is about to write there. It is no part of `out` before written() says so:
+// what nobody has written cannot be sent, whatever fails in between. `out` must not grow meanwhile.
+class Unwritten {
+ public:
+  Unwritten(Bytes& out, std::size_t count) : out_(out) {
+    const std::size_t needed = out.size() + count;
+    if (needed > out.capacity()) out.reserve(std::max(needed, out.capacity() + out.capacity() / 2));
+    span_ = {out.data() + out.size(), count};
+  }
+  Unwritten(const Unwritten&) = delete;
+  Unwritten& operator=(const Unwritten&) = delete;
+
+  MutableBytes span() const { return span_; }
+  // The first `count` bytes are there and belong to `out`. Once.
+  void written(std::size_t count) { static_cast<Scratch&>(out_).resize(out_.size() + std::min(count, span_.size())); }
+  void written() { written(span_.size()); }
+
+ private:
+  Bytes& out_;
+  MutableBytes span_;
+};
+
+// Appends `count` zeros and returns them. Invalidates earlier spans into `out`.
 inline MutableBytes grow(Bytes& out, std::size_t count) {
   const std::size_t old = out.size();
   out.resize(old + count);
   return {out.data() + old, count};
 }
 
+inline void append_bytes(Bytes& out, ByteView bytes) {
+  if (bytes.empty()) return;
+  Unwritten room(out, bytes.size());
+  std::memcpy(room.span().data(), bytes.data(), bytes.size());
+  room.written();
+}
+
 template <typename T>
 void append(Bytes& out, T value) {
   static_assert(std::is_trivially_copyable_v<T>);
-  std::memcpy(grow(out, sizeof(T)).data(), &value, sizeof(T));
+  append_bytes(out, std::as_bytes(std::span(&value, 1)));
 }
 
 template <typename T>

@@ -61,10 +61,10 @@ Result<Bytes> read_file(const std::string& path, std::uint64_t max_bytes) {
   content.reserve(static_cast<std::size_t>(std::min<std::uint64_t>(static_cast<std::uint64_t>(status.st_size), max_bytes)));
   constexpr std::size_t kChunk = std::size_t{1} << 20;
   while (true) {
-    const std::size_t old = content.size();
-    const ssize_t got = ::read(file.fd(), grow(content, kChunk).data(), kChunk);
+    Unwritten room(content, kChunk);
+    const ssize_t got = ::read(file.fd(), room.span().data(), kChunk);
     if (got < 0 && errno != EINTR) return io_error("read", path);
-    content.resize(old + static_cast<std::size_t>(std::max<ssize_t>(got, 0)));
+    room.written(static_cast<std::size_t>(std::max<ssize_t>(got, 0)));
     if (got == 0) return content;
     if (content.size() > max_bytes) return Error{ErrorCode::kTooLarge, fmt::format("{} is longer than {} bytes", path, max_bytes)};
   }

@@ -161,7 +161,9 @@ class Entropy final : public Codec {
     if (!keeps_bound || out.size() - start > payload_bounds(tensor).max) {
       out.resize(start);
       append(out, PayloadKind::kPlain);
-      options_.kernels->store_fp32(values_of(contiguous_float(x)), grow(out, sizeof(float) * static_cast<std::size_t>(x.numel())));
+      Unwritten room(out, sizeof(float) * static_cast<std::size_t>(x.numel()));
+      options_.kernels->store_fp32(values_of(contiguous_float(x)), room.span());
+      room.written();
     }
     return {};
   }

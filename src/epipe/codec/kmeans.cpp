@@ -122,10 +122,12 @@ class KMeans final : public Codec {
     const MutableBytes table = grow(out, centroids.size() * sizeof(float));
     std::memcpy(table.data(), centroids.data(), table.size());
     const std::vector<float> thresholds = thresholds_of(centroids);
-    const MutableBytes codes = grow(out, kernels::packed_bytes(values.size(), bits_));
+    Unwritten room(out, kernels::packed_bytes(values.size(), bits_));
+    const MutableBytes codes = room.span();
     for_parts(options_.pool, values.size(), 64, [&](std::size_t, std::size_t begin, std::size_t end) {
       options_.kernels->encode_search(values.subspan(begin, end - begin), thresholds, bits_, codes.subspan(begin * bits_ / 8));
     });
+    room.written();
     return {};
   }
 

@@ -39,16 +39,16 @@ class Plain final : public Codec {
   Result<void> encode(const torch::Tensor& x, const EncodeContext&, Bytes& out) override {
     const auto dense = contiguous_float(x);
     const auto values = values_of(dense);
-    const std::size_t start = out.size();
-    const MutableBytes payload = grow(out, values.size() * format_.bytes);
+    Unwritten room(out, values.size() * format_.bytes);
+    const MutableBytes payload = room.span();
     const auto store = options_.kernels->*format_.store;
     std::atomic<bool> fits = true;
     for_parts(options_.pool, values.size(), 64, [&](std::size_t, std::size_t begin, std::size_t end) {
       if (!store(values.subspan(begin, end - begin), payload.subspan(begin * format_.bytes, (end - begin) * format_.bytes))) fits = false;
     });
-    if (fits) return {};
-    out.resize(start);
-    return unencodable(values, format_.name, format_.largest);
+    if (!fits) return unencodable(values, format_.name, format_.largest);
+    room.written();
+    return {};
   }
 
   Result<void> decode_into(torch::Tensor& x, ByteView in) const override {

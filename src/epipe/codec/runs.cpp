@@ -62,13 +62,15 @@ class RunCodec final : public Codec {
     auto fitted = fit(values);
     if (!fitted) return fitted.error();
     const std::vector<Run>& runs = fitted.value();
-    const MutableBytes payload = grow(out, payload_bounds(spec_of(dense)).max);
+    Unwritten room(out, payload_bounds(spec_of(dense)).max);
+    const MutableBytes payload = room.span();
     std::memcpy(payload.data(), runs.data(), side_bytes(values.size()));
     const MutableBytes codes = payload.subspan(side_bytes(values.size()));
     const RunTable table(runs, level_bits_);
     for_parts(options_.pool, values.size(), 64, [&](std::size_t, std::size_t begin, std::size_t end) {
       options_.kernels->encode_runs(values.subspan(begin, end - begin), table, part_of(codes, begin, end));
     });
+    room.written();
     return {};
   }
 

@@ -187,9 +187,9 @@ void encode_chunk(const Coding& coding, const Chunk& chunk, const std::uint8_t* 
   }
   const std::size_t states = coding.lanes * sizeof(std::uint32_t);
   const auto words = static_cast<std::size_t>(room.data() + room.size() - encoder.out);
-  out.resize(states + words);
-  std::memcpy(out.data(), encoder.states.data(), states);
-  std::memcpy(out.data() + states, encoder.out, words);
+  out.clear();
+  append_bytes(out, std::as_bytes(std::span(encoder.states)).first(states));
+  append_bytes(out, {encoder.out, words});
 }
 
 bool decode_chunk(const Coding& coding, const Chunk& chunk, ByteView words, ByteView raw, const kernels::DecodeTables& tables,

@@ -30,7 +30,7 @@ class CountedTokens {
 // Warm buffers of one thread.
 struct TokenScratch {
   std::vector<std::uint8_t> magnitudes, tokens, table_of;
-  Bytes words;
+  Scratch words;
 };
 
 // Tokens and context levels of a chunk, chunk.symbols each. What they count to is added to `counts`, and `raw` gets the raw bits, when

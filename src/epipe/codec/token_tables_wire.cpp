@@ -104,7 +104,7 @@ Error bad_tables() { return {ErrorCode::kBadPayload, "the frequency tables are n
 
 void write_tables(const TokenTables& tables, std::size_t levels, Bytes& out) {
   constexpr std::size_t kMostPerEntry = 2;  // bytes
-  Bytes room(1 + tables.codes.size() * (3 + kMostPerEntry * kTokens) + kMostPerEntry * tables.table_of.size());
+  Scratch room(1 + tables.codes.size() * (3 + kMostPerEntry * kTokens) + kMostPerEntry * tables.table_of.size());
   BitWriter writer(room);
   writer.put(tables.codes.size() - 1, 8);
   for (std::size_t t = 0; t < tables.codes.size(); ++t) write_table(writer, tables.codes[t], tables.shifts[t]);

@@ -27,7 +27,9 @@ class OnAnyDevice final : public Codec {
       bring_state_to(Side::kTwin);
       if (const auto payload = twin_->encode(dense_on_device(x), at)) {
         if (!at.frozen) newest_ = Side::kTwin;
-        fetch(grow(out, payload->size).data(), payload->bytes.data_ptr(), payload->size, stream_of(x));
+        Unwritten room(out, payload->size);
+        fetch(room.span().data(), payload->bytes.data_ptr(), payload->size, stream_of(x));
+        room.written();
         return {};
       }
     }

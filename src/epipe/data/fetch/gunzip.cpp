@@ -32,11 +32,11 @@ Result<Bytes> gunzip(ByteView bytes, std::size_t max_bytes) {
       stream.avail_in = static_cast<uInt>(part.size());
       bytes = bytes.subspan(part.size());
     }
-    const MutableBytes room = grow(out, kChunk);
-    stream.next_out = reinterpret_cast<Bytef*>(room.data());
-    stream.avail_out = static_cast<uInt>(room.size());
+    Unwritten room(out, kChunk);
+    stream.next_out = reinterpret_cast<Bytef*>(room.span().data());
+    stream.avail_out = static_cast<uInt>(kChunk);
     status = inflate(&stream, Z_NO_FLUSH);
-    out.resize(out.size() - stream.avail_out);
+    room.written(kChunk - stream.avail_out);
     if (status == Z_BUF_ERROR) return bad_file("the gzip file ends too early");
     if (status != Z_OK && status != Z_STREAM_END) return bad_file("not a gzip file, or a damaged one");
     if (out.size() > max_bytes) return Error{ErrorCode::kTooLarge, fmt::format("the gzip file holds more than {} bytes", max_bytes)};

@@ -21,7 +21,7 @@ constexpr std::size_t kShortBytes = kFirstBytes - kGlooHeaderBytes;
 Bytes first_transfer(const Bytes& message) {
   Bytes first;
   append(first, static_cast<std::uint64_t>(message.size()));
-  if (message.size() <= kShortBytes && !message.empty()) std::memcpy(grow(first, message.size()).data(), message.data(), message.size());
+  if (message.size() <= kShortBytes) append_bytes(first, message);
   return first;
 }
 
@@ -137,18 +137,20 @@ void GlooLink::receive() {
 }
 
 bool GlooLink::receive_one() {
-  Bytes first(kFirstBytes);
-  if (!transfer_in(first)) return false;
+  Bytes first(kFirstBytes);  // zeros: what arrives may be shorter
+  if (!transfer_in(first, first)) return false;
   const auto length = load<std::uint64_t>(first, 0);
   if (length > max_message_bytes_) {
     lose(fmt::format("rank {} announced a message of {} bytes; the limit is {}", peer_.known_as(), length, max_message_bytes_), {});
     return false;
   }
-  Bytes message(length);
+  Bytes message;
   if (length > kShortBytes) {
-    if (!transfer_in(message)) return false;
-  } else if (length > 0) {
-    std::memcpy(message.data(), first.data() + kGlooHeaderBytes, length);
+    Unwritten room(message, length);
+    if (!transfer_in(message, room.span())) return false;
+    room.written();
+  } else {
+    append_bytes(message, ByteView(first).subspan(kGlooHeaderBytes, length));
   }
   {
     const std::lock_guard lock(mutex_);
@@ -157,8 +159,8 @@ bool GlooLink::receive_one() {
   return arrived_.push(std::move(message));
 }
 
-bool GlooLink::transfer_in(Bytes& memory) {
-  Transfer transfer{peer_.start_recv(memory, channel_), std::move(memory)};
+bool GlooLink::transfer_in(Bytes& memory, MutableBytes room) {
+  Transfer transfer{peer_.start_recv(room, channel_), std::move(memory)};
   if (!run(transfer, receiving_)) return false;
   memory = std::move(transfer.memory);
   return true;

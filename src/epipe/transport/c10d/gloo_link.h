@@ -34,7 +34,8 @@ class GlooLink final : public Link {
   using Work = c10::intrusive_ptr<c10d::Work>;
   void receive();
   bool receive_one();
-  bool transfer_in(Bytes& memory);
+  // Receives into `room`, which lies in the memory; that stays alive when the transfer is given up.
+  bool transfer_in(Bytes& memory, MutableBytes room);
   void transfer_out(Bytes memory);
   bool run(Transfer& transfer, Work& slot);
   void check_open();

@@ -106,13 +106,13 @@ bool NcclLink::receive_one() {
   if (size > config_.max_message_bytes) {
     throw Lost(fmt::format("announced a message of {} bytes; the limit is {}", size, config_.max_message_bytes));
   }
-  Bytes message(size);
+  Bytes message;
   if (size > 0) {
     std::vector<at::Tensor> bytes{
         torch::empty({static_cast<std::int64_t>(size)}, torch::TensorOptions(torch::kByte).device(config_.device))};
     if (!transfer(in_->recv(bytes, from, 0))) return false;
     const at::Tensor host = bytes[0].cpu();
-    std::memcpy(message.data(), host.data_ptr(), size);
+    append_bytes(message, {static_cast<const std::byte*>(host.data_ptr()), size});
   }
   return arrived_.push(std::move(message));
 }
