@@ -237,8 +237,8 @@ struct Relayed {
     auto inside = inner.connect();
     client = std::move(outside.first);
     session = std::move(inside.second);
-    relay =
-        std::make_unique<Relay>(std::move(outside.second), std::move(inside.first), [this](const std::string& why) { reasons.push(why); });
+    relay = std::make_unique<Relay>(std::move(outside.second), std::move(inside.first),
+                                    Relay::Observer{.on_end = [this](const std::string& why) { reasons.push(why); }});
   }
   const testing::TempFolder folder;
   testing::GrpcFabric front;

@@ -47,6 +47,30 @@ TEST(MeasuringServer, AServerThatIsAskedForNonsenseSaysSo) {
   EXPECT_THROW(serve_measurement(*b, 1s), std::runtime_error);
 }
 
+TEST(MeasuringServer, GivesNothingThatWasInMemoryBefore) {
+  auto [a, b] = make_inproc_link(4);
+  Bytes request;  // one message of 50,000 bytes
+  append(request, std::uint8_t{4});
+  append(request, std::uint64_t{50'000});
+  append(request, std::uint32_t{1});
+  a->send(std::move(request));
+  { const std::vector<char> secret(50'000, 'S'); }
+  EXPECT_THROW(serve_measurement(*b, 10ms), TimedOut);
+  EXPECT_TRUE(all_zeros(a->recv(1s)));
+}
+
+TEST(MeasuringServer, RefusesMessagesThatAreTooLargeAndRequestsThatAreTooLong) {
+  for (const auto& [size, count] : {std::pair{std::uint64_t{kMaxMeasuredBytes} + 1, 1U}, {std::uint64_t{1}, 1'000'000U}}) {
+    auto [a, b] = make_inproc_link(2);
+    Bytes request;
+    append(request, std::uint8_t{1});
+    append(request, size);
+    append(request, count);
+    a->send(std::move(request));
+    EXPECT_THROW(serve_measurement(*b, 1s), std::runtime_error);
+  }
+}
+
 TEST(MeasuringServer, AServerWithoutAClientStops) {
   auto [a, b] = make_inproc_link(2);
   EXPECT_THROW(serve_measurement(*b, 10ms), TimedOut);

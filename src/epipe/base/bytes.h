@@ -37,7 +37,8 @@ struct UninitializedAllocator : std::allocator<T> {
 // Working memory: whatever is in it, it is not sent.
 using Scratch = std::vector<std::byte, UninitializedAllocator<std::byte>>;
 
-// Bytes that may leave the process: every one of them was written, by its owner or as a zero. Memory that is about to be filled is Unwritten.
+// Bytes that may leave the process: every one of them was written, by its owner or as a zero. Memory that is about to be filled is
+// Unwritten.
 class Bytes : public Scratch {
  public:
   Bytes() = default;
@@ -52,8 +53,8 @@ class Bytes : public Scratch {
 using ByteView = std::span<const std::byte>;
 using MutableBytes = std::span<std::byte>;
 
-// Room behind the bytes of `out` for what a codec, a file or a peer is about to write there. It is no part of `out` before written() says so:
-// what nobody has written cannot be sent, whatever fails in between. `out` must not grow meanwhile.
+// Room behind the bytes of `out` for what a codec, a file or a peer is about to write there. It is no part of `out` before written() says
+// so: what nobody has written cannot be sent, whatever fails in between. `out` must not grow meanwhile.
 class Unwritten {
  public:
   Unwritten(Bytes& out, std::size_t count) : out_(out) {

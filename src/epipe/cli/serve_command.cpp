@@ -50,8 +50,7 @@ void run_serve(const ServeFlags& flags) {
 }
 
 void run_session() {
-  const auto config = serve::read_session_config();
-  serve::become_session(config.limits);
+  const auto config = serve::become_session();
   const auto& stop = stop_on_signals();
   serve::run_session(config, stop);
 }
@@ -59,6 +58,12 @@ void run_session() {
 void add_limit_flags(CLI::App& command, ServeFlags& flags) {
   auto& limits = flags.config.limits;
   command.add_option("--max-sessions", flags.config.max_sessions, "Clients at once")->check(positive_number())->capture_default_str();
+  command
+      .add_option("--share", flags.config.share,
+                  "Sessions that one client certificate, or all holders of the token, may have at once; 0: half of --max-sessions for a "
+                  "certificate, all for the token")
+      ->check(number_from_zero())
+      ->capture_default_str();
   command.add_option("--session-memory", flags.memory_gb, "GB each session may hold; 0: no limit")
       ->check(number_from_zero())
       ->capture_default_str();

@@ -1,30 +1,43 @@
 #include "epipe/serve/child.h"
 
+#include <ATen/Parallel.h>
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <poll.h>
 #include <signal.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
+#include <sys/wait.h>
+#include <torch/types.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
+#include <charconv>
 #include <cstring>
 #include <fstream>
 #include <iostream>
 #include <iterator>
 #include <nlohmann/json.hpp>
 #include <stdexcept>
+#include <thread>
+#include <utility>
+
+#include "epipe/base/clock.h"
 
 namespace epipe::serve {
 namespace {
 
 using nlohmann::json;
 
+constexpr double kSaySeconds = 60;  // LibTorch takes a second to load, more on a busy machine
+
 std::string to_text(const SessionConfig& c) {
   json identity;
   if (c.dial.identity) identity = {c.dial.identity->certificate_pem, c.dial.identity->key_pem};
-  return json{{"socket", c.socket},
+  return json{{"purpose", static_cast<int>(c.purpose)},
+              {"socket", c.socket},
               {"state_dir", c.state_dir},
               {"name", c.name},
               {"ticket", c.ticket},
@@ -40,6 +53,7 @@ std::string to_text(const SessionConfig& c) {
 SessionConfig from_text(const std::string& text) {
   const json j = json::parse(text);
   SessionConfig c;
+  c.purpose = static_cast<SessionConfig::Purpose>(j.at("purpose").get<int>());
   c.socket = j.at("socket");
   c.state_dir = j.at("state_dir");
   c.name = j.at("name");
@@ -65,66 +79,129 @@ void write_all(int file, std::string_view text) {
   }
 }
 
-void limit(int resource, std::uint64_t value) {
-  const rlimit bound{value, value};
-  if (::setrlimit(static_cast<__rlimit_resource_t>(resource), &bound) != 0) {
-    throw std::runtime_error(fmt::format("cannot set a session's limit: {}", std::strerror(errno)));
+// One end is for the child, the other one for the server.
+struct Pipe {
+  Pipe() {
+    std::array<int, 2> ends{};
+    if (::pipe2(ends.data(), O_CLOEXEC) != 0) throw std::runtime_error(fmt::format("cannot make a pipe: {}", std::strerror(errno)));
+    read = ends[0];
+    write = ends[1];
   }
-}
+  ~Pipe() {
+    close(read);
+    close(write);
+  }
+  Pipe(const Pipe&) = delete;
+  Pipe& operator=(const Pipe&) = delete;
+  static void close(int& end) {
+    if (end >= 0) ::close(std::exchange(end, -1));
+  }
 
-}  // namespace
+  int read = -1;
+  int write = -1;
+};
 
-pid_t start_session(const SessionConfig& config) {
+// `output`: where its stdout goes, or -1.
+pid_t start(const SessionConfig& config, int output) {
   const std::string text = to_text(config);
-  std::array<int, 2> pipe_ends{};
-  if (::pipe2(pipe_ends.data(), O_CLOEXEC) != 0) throw std::runtime_error(fmt::format("cannot make a pipe: {}", std::strerror(errno)));
+  Pipe input;
+  // A child that does not read must not hold the server up.
+  const int room = ::fcntl(input.write, F_SETPIPE_SZ, static_cast<int>(std::max<std::size_t>(text.size(), 65536)));
+  if (room < static_cast<int>(text.size())) throw std::runtime_error("cannot start a session: its configuration is too long for a pipe");
   const pid_t parent = ::getpid();
   const pid_t pid = ::fork();
   if (pid == 0) {
     // Only calls that are safe after fork() in a program with threads.
     ::prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (::getppid() != parent) ::_exit(1);
-    ::dup2(pipe_ends[0], STDIN_FILENO);
+    ::dup2(input.read, STDIN_FILENO);
+    if (output >= 0) ::dup2(output, STDOUT_FILENO);
     ::execl("/proc/self/exe", "epipe", "session", static_cast<char*>(nullptr));
     ::_exit(127);
   }
-  ::close(pipe_ends[0]);
-  if (pid < 0) {
-    ::close(pipe_ends[1]);
-    throw std::runtime_error(fmt::format("cannot start a session: {}", std::strerror(errno)));
-  }
+  if (pid < 0) throw std::runtime_error(fmt::format("cannot start a session: {}", std::strerror(errno)));
   try {
-    write_all(pipe_ends[1], text);
+    write_all(input.write, text);
   } catch (...) {
-    ::close(pipe_ends[1]);
+    ::kill(pid, SIGKILL);
+    ::waitpid(pid, nullptr, 0);
     throw;
   }
-  ::close(pipe_ends[1]);
   return pid;
 }
 
-SessionConfig read_session_config() {
-  const std::string text{std::istreambuf_iterator<char>(std::cin), {}};
-  try {
-    return from_text(text);
-  } catch (const json::exception&) {
-    throw std::runtime_error("\"epipe session\" is started by \"epipe serve\", not by hand");
+// What arrives until the other end closes, within so many seconds.
+std::string read_within(int file, double seconds) {
+  std::string text;
+  for (const Stopwatch watch; watch.seconds() < seconds;) {
+    pollfd ready{file, POLLIN, 0};
+    if (::poll(&ready, 1, 100) <= 0) continue;
+    std::array<char, 256> buffer;
+    const ssize_t got = ::read(file, buffer.data(), buffer.size());
+    if (got <= 0) return text;
+    text.append(buffer.data(), static_cast<std::size_t>(got));
+  }
+  return {};
+}
+
+void limit(__rlimit_resource resource, std::uint64_t value) {
+  const rlimit bound{value, value};
+  if (::setrlimit(resource, &bound) != 0) {
+    throw std::runtime_error(fmt::format("cannot set a session's limit: {}", std::strerror(errno)));
   }
 }
 
-// The sixth number of statm: pages of data and stack.
-std::uint64_t held_bytes() {
-  std::ifstream statm("/proc/self/statm");
-  std::uint64_t pages = 0;
-  for (int field = 0; field < 6; ++field) statm >> pages;
-  return pages * static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
+// OpenBLAS takes a buffer of more than 100 MB for every thread when a product first needs it, and tries for ever when it gets none. Here it
+// gets them before there is a limit.
+void warm_up_blas(const SessionLimits& limits) {
+  const int threads = std::min(limits.threads, static_cast<int>(std::max(1U, std::thread::hardware_concurrency())));
+  at::set_num_threads(threads);
+  const auto square = torch::ones({512, 512});
+  (void)torch::mm(square, square);
 }
 
-void become_session(const SessionLimits& limits) {
+}  // namespace
+
+pid_t start_session(const SessionConfig& config) { return start(config, -1); }
+
+std::uint64_t bytes_of_new_session(const SessionLimits& limits) {
+  SessionConfig config;
+  config.purpose = SessionConfig::Purpose::kSayItsSize;
+  config.limits = limits;
+  config.limits.memory_bytes = 0;
+  Pipe output;
+  const pid_t pid = start(config, output.write);
+  Pipe::close(output.write);
+  const std::string text = read_within(output.read, kSaySeconds);
+  ::kill(pid, SIGKILL);
+  ::waitpid(pid, nullptr, 0);
+  std::uint64_t bytes = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), bytes);
+  if (error != std::errc() || bytes == 0) throw std::runtime_error("a first session did not start; is the program still where it was?");
+  return bytes;
+}
+
+SessionConfig become_session() {
+  const std::string text{std::istreambuf_iterator<char>(std::cin), {}};
+  SessionConfig config;
+  try {
+    config = from_text(text);
+  } catch (const json::exception&) {
+    throw std::runtime_error("\"epipe session\" is started by \"epipe serve\", not by hand");
+  }
   ::setsid();             // Ctrl-C is for the server, which tells its sessions
   limit(RLIMIT_CORE, 0);  // a core file would hold the client's weights
-  if (limits.memory_bytes > 0) limit(RLIMIT_DATA, limits.memory_bytes);
-  if (limits.seconds > 0) ::alarm(static_cast<unsigned>(limits.seconds) + 1);
+  if (config.purpose != SessionConfig::Purpose::kMeasureLink) warm_up_blas(config.limits);
+  if (config.limits.memory_bytes > 0) limit(RLIMIT_DATA, config.limits.memory_bytes);
+  return config;
+}
+
+// The sixth number of statm: pages of data and stack.
+std::uint64_t held_bytes(pid_t pid) {
+  std::ifstream statm(fmt::format("/proc/{}/statm", pid));
+  std::uint64_t pages = 0;
+  for (int field = 0; field < 6; ++field) statm >> pages;
+  return statm ? pages * static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE)) : 0;
 }
 
 }  // namespace epipe::serve

@@ -11,7 +11,7 @@ namespace epipe::serve {
 // What one client may use. A session that wants more is refused, or ended.
 struct SessionLimits {
   std::uint64_t memory_bytes = 0;                                    // of its process; 0: no limit
-  double seconds = 0;                                                // of its life; 0: no limit
+  double seconds = 0;                                                // of its process; 0: no limit
   double idle_seconds = 600;                                         // without a command, or without a client
   int in_flight = 64;                                                // micro-batches between their forward and their backward
   int threads = 64;                                                  // inside an operator
@@ -23,11 +23,18 @@ struct ServeConfig {
   transport::ListenConfig listen;
   std::string state_dir;  // sessions keep their checkpoints here, to survive the server
   int max_sessions = 4;
+  int share = 0;  // sessions that one credential may have at once; 0: see share_of
   SessionLimits limits;
   std::string device = "cpu";
   std::vector<std::string> peers;  // addresses of servers that sessions may dial
   transport::DialConfig dial;      // how they dial them
   double drain_seconds = 60;       // sessions have this long to be saved when the server is told to end
+
+  // A client certificate is one client's: unless said otherwise it gets half of the places. The token is everybody's.
+  int share_of(const std::string& certificate) const {
+    if (share > 0) return share;
+    return certificate.empty() ? max_sessions : (max_sessions + 1) / 2;
+  }
 };
 
 }  // namespace epipe::serve

@@ -4,16 +4,18 @@
 #include <fmt/format.h>
 
 #include <chrono>
+#include <cstdio>
 #include <string>
 #include <utility>
 
 namespace epipe::serve {
 
-// One line on stderr with the time. Never tokens or tickets.
+// One line on stderr with the time. Never tokens or tickets. A log that cannot be written is no reason to end.
 template <typename... Args>
 void log(fmt::format_string<Args...> format, Args&&... args) {
   const auto now = std::chrono::system_clock::to_time_t(std::chrono::system_clock::now());
-  fmt::print(stderr, "{:%Y-%m-%d %H:%M:%S} {}\n", fmt::gmtime(now), fmt::format(format, std::forward<Args>(args)...));
+  const std::string line = fmt::format("{:%Y-%m-%d %H:%M:%S} {}\n", fmt::gmtime(now), fmt::format(format, std::forward<Args>(args)...));
+  std::fputs(line.c_str(), stderr);
 }
 
 }  // namespace epipe::serve

@@ -1,27 +1,26 @@
 #include "epipe/serve/server.h"
 
 #include <fmt/format.h>
-#include <sys/wait.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <csignal>
 #include <list>
 #include <map>
 #include <mutex>
-#include <set>
 #include <thread>
 
 #include "epipe/base/clock.h"
 #include "epipe/base/file.h"
-#include "epipe/base/secret.h"
 #include "epipe/serve/child.h"
 #include "epipe/serve/log.h"
-#include "epipe/serve/socket_folder.h"
+#include "epipe/serve/refusal_log.h"
+#include "epipe/serve/sessions.h"
 #include "epipe/transport/grpc/dialer.h"
 #include "epipe/transport/grpc/listener.h"
 #include "epipe/transport/grpc/relay.h"
-#include "epipe/transport/measure_link.h"
 
 namespace epipe::serve {
 namespace {
@@ -29,13 +28,15 @@ namespace {
 using transport::Incoming;
 using transport::Refusal;
 
-constexpr transport::Patience kMeasurePatience = std::chrono::seconds(30);
-constexpr double kStartSeconds = 30;
-constexpr std::uint64_t kRoomBytes = 100'000'000;  // threads and buffers of a first connection
-
-bool is_hex(const std::string& text, std::size_t digits) {
-  return text.size() == digits && text.find_first_not_of("0123456789abcdef") == std::string::npos;
-}
+constexpr double kStartSeconds = 60;                               // of a new process, on a busy machine
+constexpr transport::Patience kAnswer = std::chrono::seconds(10);  // of a session that runs
+constexpr std::uint64_t kRoomBytes = 250'000'000;                  // threads and buffers of a client's links; measured: 150
+constexpr std::uint64_t kRoomOfCore = 8'000'000;                   // gRPC has threads for each
+constexpr int kLinksOfSession = 32;                                // commands, and a way for each cut
+constexpr int kSpareLinks = 8;                                     // measurements, and those who are about to be refused
+constexpr int kConnectionsOfSession = 4;
+constexpr int kSpareConnections = 64;
+constexpr int kOtherFiles = 64;  // descriptors that are no connection's
 
 std::string value_of(const std::map<std::string, std::string>& about, const std::string& key) {
   const auto found = about.find(key);
@@ -44,204 +45,217 @@ std::string value_of(const std::map<std::string, std::string>& about, const std:
 
 std::string socket_path(const std::string& address) { return address.substr(std::string_view("unix:").size()); }
 
-// A session whose process runs.
-struct Running {
-  pid_t pid = 0;
-  std::string ticket;
-  std::string socket;
-};
+// As many descriptors as the system grants this process; returns how many.
+int raise_file_limit() {
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return 1024;
+  limit.rlim_cur = limit.rlim_max;
+  ::setrlimit(RLIMIT_NOFILE, &limit);
+  ::getrlimit(RLIMIT_NOFILE, &limit);
+  return static_cast<int>(std::min<rlim_t>(limit.rlim_cur, 1'000'000));
+}
 
-// A thread that answers one measuring peer.
-struct Measuring {
-  std::thread thread;
-  std::shared_ptr<std::atomic<bool>> over = std::make_shared<std::atomic<bool>>(false);  // shared with the thread
-};
-
-// What a session holds before it has a model, this process holds as well: the libraries, and the threads of a listener.
-void require_room(std::uint64_t session_bytes) {
-  const std::uint64_t least = held_bytes() + kRoomBytes;
-  if (session_bytes == 0 || session_bytes >= least) return;
+void require_room(const SessionLimits& limits) {
+  if (limits.memory_bytes == 0) return;
+  const std::uint64_t least = bytes_of_new_session(limits) + kRoomBytes + kRoomOfCore * std::thread::hardware_concurrency();
+  if (limits.memory_bytes >= least) return;
   throw std::invalid_argument(
       fmt::format("a session needs {:.2f} GB and its model's weights, gradients and activations, but may hold {:.2f}; "
-                  "give --session-memory more",
-                  static_cast<double>(least) / 1e9, static_cast<double>(session_bytes) / 1e9));
+                  "give --session-memory more, or --session-threads less",
+                  static_cast<double>(least) / 1e9, static_cast<double>(limits.memory_bytes) / 1e9));
 }
+
+// A thread that opens the inner link of a client, and whether it is done.
+struct Connecting {
+  std::string session;
+  std::thread thread;
+  std::shared_ptr<std::atomic<bool>> done = std::make_shared<std::atomic<bool>>(false);  // shared with the thread
+};
+
+struct Connected {
+  std::string session;
+  std::unique_ptr<transport::Relay> relay;
+};
 
 class Server {
  public:
-  explicit Server(const ServeConfig& config) : config_(config), listener_(config.listen, [this](Incoming i) { receive(std::move(i)); }) {}
+  explicit Server(const ServeConfig& config)
+      : config_(config),
+        refusals_([](const std::string& line) { log("{}", line); }),
+        sessions_(config),
+        listener_(listen_config(), [this](Incoming i) { receive(std::move(i)); }) {}
   ~Server() {
     listener_.shutdown();
-    for (auto& measuring : measuring_) measuring.thread.join();
-    for (const auto& [name, session] : sessions_) ::kill(session.pid, SIGKILL);
-    for (const auto& [name, session] : sessions_) ::waitpid(session.pid, nullptr, 0);
+    for (auto& connecting : connecting_) connecting.thread.join();
+    refusals_.flush(true);
   }
   Server(const Server&) = delete;
   Server& operator=(const Server&) = delete;
 
   int port() const { return listener_.port(); }
+  bool listens() const { return listener_.alive(); }
 
   void drain() {
-    draining_ = true;
     listener_.set_serving(false);
-    const std::lock_guard lock(mutex_);
-    for (const auto& [name, session] : sessions_) ::kill(session.pid, SIGTERM);
+    sessions_.drain();
   }
 
-  // Forgets sessions that ended; returns how many run.
-  std::size_t reap() {
-    const std::lock_guard lock(mutex_);
-    std::erase_if(relays_, [](const auto& relay) { return relay->ended(); });
-    std::erase_if(measuring_, [](Measuring& measuring) {
-      const bool over = *measuring.over;
-      if (over) measuring.thread.join();
-      return over;
-    });
-    std::erase_if(sessions_, [this](const auto& entry) {
-      int status = 0;
-      if (::waitpid(entry.second.pid, &status, WNOHANG) == 0) return false;
-      if (WIFSIGNALED(status) && WTERMSIG(status) == SIGALRM) expired_.insert(entry.first);
-      log("session {:.8} {}", entry.first, WIFSIGNALED(status) ? fmt::format("was ended by signal {}", WTERMSIG(status)) : "has ended");
-      return true;
-    });
-    return sessions_.size();
+  // Keeps the sessions' limits and clears away what has ended; returns how many sessions run.
+  std::size_t watch() {
+    refusals_.flush();
+    clear();
+    return sessions_.watch();
   }
 
  private:
-  // By the listener's thread, which lives as long as the server.
+  transport::ListenConfig listen_config() {
+    transport::ListenConfig listen = config_.listen;
+    const int files = raise_file_limit();
+    listen.max_streams = kLinksOfSession * config_.max_sessions + kSpareLinks;
+    // A link takes a descriptor here and another one to its session.
+    listen.max_connections = std::clamp((files - kOtherFiles) / 3, 8, kConnectionsOfSession * config_.max_sessions + kSpareConnections);
+    listen.max_per_address = std::max(4, listen.max_connections * 3 / 4);
+    listen.send_timeout = send_timeout(config_.limits);
+    listen.on_refused = [this](const std::string& peer, const std::string& reason) { refusals_.add(peer, reason); };
+    return listen;
+  }
+
+  // By the listener's thread, which lives as long as the server. It waits for nobody: links are opened by threads of their own.
   void receive(Incoming incoming) {
+    const auto asking = std::make_shared<Incoming>(std::move(incoming));  // shared with the thread that opens the link
     try {
-      if (value_of(incoming.about(), "channel") == "measure") return measure(incoming);
-      const Running session = find_or_start(incoming);
-      connect(incoming, session);
+      connect(asking, session_for(*asking));
     } catch (const transport::Refused& refused) {
-      log("refused {}: {}", incoming.peer(), refused.what());
-      incoming.refuse(refused.why(), refused.what());
+      refusals_.add(asking->peer(), refused.what());
+      asking->refuse(refused.why(), refused.what());
     } catch (const std::exception& error) {
-      log("failed for {}: {}", incoming.peer(), error.what());
-      incoming.refuse(Refusal::kOther, error.what());
+      log("failed for {}: {}", asking->peer(), error.what());
+      asking->refuse(Refusal::kOther, "the server could not start a session");
     }
   }
 
-  Running find_or_start(const Incoming& incoming) {
-    reap();
-    const std::string name = value_of(incoming.about(), "session");
-    const std::string ticket = value_of(incoming.about(), "ticket");
-    if (!is_hex(name, 32) || !is_hex(ticket, 64)) throw transport::Refused(Refusal::kNotFound, "a session is named by hex digits");
+  RunningSession session_for(const Incoming& incoming) {
+    const auto& about = incoming.about();
+    const std::string channel = value_of(about, "channel");
+    if (channel == "measure") return sessions_.start_measuring(incoming.credential(), incoming.peer());
+    RunningSession session = sessions_.find_or_start(
+        {value_of(about, "session"), value_of(about, "ticket"), incoming.credential(), incoming.peer(), channel == "commands"});
+    if (links_of(session.name) >= kLinksOfSession) {
+      throw transport::Refused(Refusal::kFull, fmt::format("a session has at most {} links", kLinksOfSession));
+    }
+    return session;
+  }
+
+  int links_of(const std::string& session) {
     const std::lock_guard lock(mutex_);
-    if (const auto found = sessions_.find(name); found != sessions_.end()) {
-      if (!equal_secret(found->second.ticket, ticket)) throw transport::Refused(Refusal::kUnauthenticated, "not your session");
-      return found->second;
-    }
-    if (value_of(incoming.about(), "channel") != "commands") throw transport::Refused(Refusal::kNotFound, "no such session");
-    if (expired_.contains(name)) {
-      throw transport::Refused(Refusal::kOther, fmt::format("the session has had its {} seconds on this server", config_.limits.seconds));
-    }
-    if (draining_) throw transport::Refused(Refusal::kFull, "the server is about to end and takes no new sessions");
-    if (static_cast<int>(sessions_.size()) >= config_.max_sessions) {
-      throw transport::Refused(Refusal::kFull, fmt::format("the server has its {} sessions, try again later", config_.max_sessions));
-    }
-    return start(name, ticket, incoming.peer());
+    const auto of_session = [&](const auto& entry) { return entry.session == session; };
+    return static_cast<int>(std::count_if(connecting_.begin(), connecting_.end(), of_session) +
+                            std::count_if(connected_.begin(), connected_.end(), of_session));
   }
 
-  Running start(const std::string& name, const std::string& ticket, const std::string& client) {
-    const std::string state = config_.state_dir + "/" + name;
-    check_ticket(state, ticket);
-    SessionConfig session;
-    session.socket = fmt::format("unix:{}/{}", sockets_.path(), name);
-    session.state_dir = state;
-    session.name = name;
-    session.ticket = ticket;
-    session.limits = config_.limits;
-    session.device = config_.device;
-    session.peers = config_.peers;
-    session.dial = config_.dial;
-    (void)remove_tree(socket_path(session.socket));  // of an earlier process of the session
-    Running running{start_session(session), ticket, session.socket};
-    sessions_[name] = running;
-    log("session {:.8} for {} in process {}", name, client, running.pid);
-    return running;
-  }
-
-  // A session that continues after the server ended must show the ticket it began with.
-  static void check_ticket(const std::string& state, const std::string& ticket) {
-    const std::string path = state + "/ticket";
-    if (const auto earlier = read_file(path, 64); earlier) {
-      const std::string text(reinterpret_cast<const char*>(earlier.value().data()), earlier.value().size());
-      if (!equal_secret(text, ticket)) throw transport::Refused(Refusal::kUnauthenticated, "not your session");
-      return;
-    }
-    Result<void> written = make_folders(state);
-    if (written) written = write_private_file(path, {std::as_bytes(std::span(ticket))});
-    if (!written) throw std::runtime_error(written.error().message);
-  }
-
-  void connect(Incoming& incoming, const Running& session) {
-    auto inner = open_inner(session, incoming.about());
+  void connect(const std::shared_ptr<Incoming>& asking, const RunningSession& session) {
+    Connecting connecting;
+    connecting.session = session.name;
     const std::lock_guard lock(mutex_);
-    relays_.push_back(std::make_unique<transport::Relay>(incoming.accept(), std::move(inner), [](const std::string&) {}));
+    connecting.thread = std::thread([this, session, done = connecting.done, asking] {
+      open(*asking, session);
+      *done = true;
+    });
+    connecting_.push_back(std::move(connecting));
   }
 
-  // A session that was just started takes a moment to listen, and another between its socket's name and the first connection.
-  static std::unique_ptr<transport::Link> open_inner(const Running& session, const std::map<std::string, std::string>& about) {
+  void open(Incoming& incoming, const RunningSession& session) {
+    try {
+      auto inner = open_inner(session, incoming.about());
+      const auto on_piece = [activity = session.activity](bool from_client) { activity->message(from_client); };
+      auto relay =
+          std::make_unique<transport::Relay>(incoming.accept(), std::move(inner), transport::Relay::Observer{.on_piece = on_piece});
+      const std::lock_guard lock(mutex_);
+      connected_.push_back({session.name, std::move(relay)});
+    } catch (const transport::Refused& refused) {
+      refusals_.add(incoming.peer(), refused.what());
+      incoming.refuse(refused.why(), "the session: " + std::string(refused.what()));
+    } catch (const std::exception& error) {
+      sessions_.kill(session, error.what());
+      incoming.refuse(Refusal::kOther, "the session did not answer and was ended; connect again");
+    }
+  }
+
+  // A session that was just started takes a moment to listen, and another between its socket's name and the first connection. One that runs
+  // answers, or it hangs.
+  std::unique_ptr<transport::Link> open_inner(const RunningSession& session, const std::map<std::string, std::string>& about) {
     transport::DialConfig dial;
     dial.address = session.socket;
     dial.insecure = true;
+    dial.connect_timeout = kAnswer;
+    dial.send_timeout = send_timeout(session.limits);
     const std::string path = socket_path(session.socket);
     for (const Stopwatch watch;; std::this_thread::sleep_for(std::chrono::milliseconds(10))) {
+      const bool listens = ::access(path.c_str(), F_OK) == 0;
       try {
-        if (::access(path.c_str(), F_OK) == 0) return transport::Dialer(dial).open(about);
+        if (listens) return transport::Dialer(dial).open(about);
       } catch (const transport::Refused&) {
         throw;
       } catch (const transport::Lost&) {
-        if (watch.seconds() > kStartSeconds) throw;
+        if (watch.seconds() > std::chrono::duration<double>(kAnswer).count()) {
+          throw std::runtime_error(fmt::format("it does not take a link within {} s", kAnswer.count() / 1000));
+        }
       }
-      const bool gone = ::kill(session.pid, 0) != 0;
-      if (gone || watch.seconds() > kStartSeconds) throw std::runtime_error("the session's process did not start");
+      if (!listens && watch.seconds() > kStartSeconds) throw std::runtime_error("it did not start in time");
+      if (::kill(session.pid, 0) != 0) throw std::runtime_error("its process is gone");
     }
   }
 
-  void measure(Incoming& incoming) {
-    Measuring measuring;
-    measuring.thread = std::thread([link = std::shared_ptr<transport::Link>(incoming.accept()), over = measuring.over] {
-      try {
-        transport::serve_measurement(*link, kMeasurePatience);
-      } catch (const std::exception&) {
-        // The measuring peer left.
+  static transport::Patience send_timeout(const SessionLimits& limits) {
+    return transport::Patience(static_cast<std::int64_t>(1000 * std::max(limits.idle_seconds, limits.timeout)));
+  }
+
+  // Relays are joined without the lock: one that ends waits for its peers.
+  void clear() {
+    std::list<Connecting> done;
+    std::list<Connected> ended;
+    const auto take = [](auto& from, auto& to, const auto& is_over) {
+      for (auto entry = from.begin(); entry != from.end();) {
+        const auto next = std::next(entry);
+        if (is_over(*entry)) to.splice(to.end(), from, entry);
+        entry = next;
       }
-      link->close();
-      *over = true;
-    });
-    const std::lock_guard lock(mutex_);
-    measuring_.push_back(std::move(measuring));
+    };
+    {
+      const std::lock_guard lock(mutex_);
+      take(connecting_, done, [](const Connecting& connecting) { return connecting.done->load(); });
+      take(connected_, ended, [](const Connected& connected) { return connected.relay->ended(); });
+    }
+    for (auto& connecting : done) connecting.thread.join();
   }
 
   ServeConfig config_;
-  SocketFolder sockets_;
-  std::atomic<bool> draining_ = false;
-  std::mutex mutex_;                         // guards what follows
-  std::map<std::string, Running> sessions_;  // by name
-  std::set<std::string> expired_;            // sessions that were ended by their limit on time
-  std::list<std::unique_ptr<transport::Relay>> relays_;
-  std::list<Measuring> measuring_;
+  RefusalLog refusals_;
+  Sessions sessions_;
+  std::mutex mutex_;  // guards what follows
+  std::list<Connecting> connecting_;
+  std::list<Connected> connected_;
   transport::Listener listener_;  // last: its thread uses all of the above
 };
 
 }  // namespace
 
 void serve(const ServeConfig& config, const std::atomic<bool>& stop, const std::function<void(int port)>& on_ready) {
+  std::signal(SIGPIPE, SIG_IGN);  // of a log that nobody reads any more
   if (const auto made = make_folders(config.state_dir); !made) throw std::runtime_error(made.error().message);
+  require_room(config.limits);
   Server server(config);
-  require_room(config.limits.memory_bytes);
   on_ready(server.port());
   const auto tick = [] { std::this_thread::sleep_for(std::chrono::milliseconds(100)); };
-  while (!stop) {
-    server.reap();
+  while (!stop && server.listens()) {
+    server.watch();
     tick();
   }
+  const bool deaf = !server.listens();
   log("draining: no new sessions; running ones are saved");
   server.drain();
-  for (const Stopwatch watch; server.reap() > 0 && watch.seconds() < config.drain_seconds;) tick();
+  for (const Stopwatch watch; server.watch() > 0 && watch.seconds() < config.drain_seconds;) tick();
+  if (deaf) throw std::runtime_error("the operating system closed the listening socket; start the server again");
 }
 
 }  // namespace epipe::serve

@@ -1,15 +1,19 @@
 #include "epipe/serve/session.h"
 
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <charconv>
+#include <csignal>
+#include <cstdio>
 #include <mutex>
 
 #include "epipe/base/clock.h"
 #include "epipe/base/file.h"
 #include "epipe/base/queue.h"
 #include "epipe/serve/admission.h"
+#include "epipe/serve/child.h"
 #include "epipe/serve/log.h"
 #include "epipe/serve/way_desk.h"
 #include "epipe/train/checkpoint.h"
@@ -17,6 +21,7 @@
 #include "epipe/train/servers.h"
 #include "epipe/transport/grpc/dialer.h"
 #include "epipe/transport/grpc/listener.h"
+#include "epipe/transport/measure_link.h"
 
 namespace epipe::serve {
 namespace {
@@ -66,6 +71,7 @@ class Session {
     listen.address = config_.socket;
     listen.insecure = true;                                   // a Unix socket in a folder of the server's user
     listen.max_message_bytes = config_.limits.message_bytes;  // here: the server relays pieces of messages
+    listen.send_timeout = patience_of(std::max(config_.limits.idle_seconds, config_.limits.timeout));
     return listen;
   }
 
@@ -161,8 +167,28 @@ class Session {
   transport::Listener listener_;  // last: its thread uses all of the above
 };
 
+// Answers the first client that comes. The server ends it when its time is over.
+void measure(const SessionConfig& config) {
+  Queue<std::unique_ptr<Link>> clients(1);
+  transport::ListenConfig listen;
+  listen.address = config.socket;
+  listen.insecure = true;
+  listen.max_message_bytes = transport::kMaxMeasuredBytes;
+  listen.send_timeout = patience_of(config.limits.timeout);
+  transport::Listener listener(listen, [&](Incoming incoming) { clients.push(incoming.accept()); });
+  const auto client = clients.pop_within(patience_of(config.limits.idle_seconds));
+  if (client) transport::serve_measurement(**client, patience_of(config.limits.idle_seconds));
+}
+
 }  // namespace
 
-void run_session(const SessionConfig& config, const std::atomic<bool>& drain) { Session(config, drain).run(); }
+void run_session(const SessionConfig& config, const std::atomic<bool>& drain) {
+  std::signal(SIGPIPE, SIG_IGN);  // of a log that nobody reads any more
+  switch (config.purpose) {
+    case SessionConfig::Purpose::kTrain: return Session(config, drain).run();
+    case SessionConfig::Purpose::kMeasureLink: return measure(config);
+    case SessionConfig::Purpose::kSayItsSize: fmt::print("{}", held_bytes(::getpid())); std::fflush(stdout);
+  }
+}
 
 }  // namespace epipe::serve

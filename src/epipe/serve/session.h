@@ -1,6 +1,7 @@
 #pragma once
 
 #include <atomic>
+#include <cstdint>
 #include <string>
 
 #include "epipe/serve/config.h"
@@ -8,6 +9,12 @@
 namespace epipe::serve {
 
 struct SessionConfig {
+  enum class Purpose : std::uint8_t {
+    kTrain,
+    kMeasureLink,  // answers somebody who measures the link to the server: `epipe bench link`
+    kSayItsSize,   // prints held_bytes() and ends
+  };
+  Purpose purpose = Purpose::kTrain;
   std::string socket;     // "unix:PATH" where the server hands over the client's links
   std::string state_dir;  // of this session
   std::string name;       // with the ticket, what a peer shows

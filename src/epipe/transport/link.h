@@ -27,7 +27,7 @@ class TimedOut : public std::runtime_error {
 class Link {
  public:
   virtual ~Link() = default;
-  // Waits while the link is full. Throws Closed when it was closed here, Lost when the peer is gone.
+  // Waits while the link is full. Throws Closed when it was closed here, Lost when the peer is gone, or takes nothing for too long.
   virtual void send(Bytes message) = 0;
   // The next message. Throws Closed, Lost, or TimedOut when none arrived within `patience`.
   virtual Bytes recv(Patience patience) = 0;

@@ -25,8 +25,7 @@ struct Request {
   std::uint64_t size = 0;
   std::uint32_t count = 0;
 };
-constexpr std::uint64_t kMaxSize = std::uint64_t{1} << 30;
-constexpr std::uint32_t kMaxCount = 1'000'000;
+constexpr std::uint32_t kMaxCount = 10'000;  // of one request
 
 Bytes to_bytes(const Request& request) {
   Bytes out;
@@ -41,7 +40,8 @@ Request to_request(const Bytes& bytes) {
   const auto kind = reader.take<std::uint8_t>();
   const auto size = reader.take<std::uint64_t>();
   const auto count = reader.take<std::uint32_t>();
-  const bool fits = kind && size && count && reader.rest().empty() && *kind >= 1 && *kind <= 4 && *size <= kMaxSize && *count <= kMaxCount;
+  const bool fits =
+      kind && size && count && reader.rest().empty() && *kind >= 1 && *kind <= 4 && *size <= kMaxMeasuredBytes && *count <= kMaxCount;
   if (!fits) throw std::runtime_error("expected a request to measure a link, got something else");
   return {static_cast<Kind>(*kind), *size, *count};
 }
@@ -154,7 +154,9 @@ void serve_measurement(Link& link, Patience patience) {
 std::vector<LinkSpeed> measure_link(Link& link, const std::vector<std::size_t>& sizes, double seconds, Patience patience) {
   std::vector<LinkSpeed> speeds;
   for (const auto size : sizes) {
-    if (size > kMaxSize) throw std::invalid_argument(fmt::format("expected at most {} bytes, got {}", kMaxSize, size));
+    if (size > kMaxMeasuredBytes) {
+      throw std::invalid_argument(fmt::format("expected messages of at most {} bytes, got {}", kMaxMeasuredBytes, size));
+    }
     speeds.push_back(Measurement(link, size, seconds, patience).run());
   }
   return speeds;

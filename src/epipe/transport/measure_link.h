@@ -17,6 +17,8 @@ struct LinkSpeed {
   double recv_MBps = 0;           // and from it
 };
 
+inline constexpr std::size_t kMaxMeasuredBytes = std::size_t{1} << 26;
+
 // Serves one measuring peer until it closes the link or `patience` passes without a request.
 void serve_measurement(Link& link, Patience patience);
 

@@ -27,6 +27,7 @@ struct Listener::State {};
 Listener::Listener(ListenConfig, OnIncoming) { missing(); }
 Listener::~Listener() = default;
 int Listener::port() const { return 0; }
+bool Listener::alive() const { return false; }
 void Listener::set_serving(bool) {}
 void Listener::shutdown(Patience) {}
 
@@ -36,13 +37,14 @@ Incoming::Incoming(Incoming&&) noexcept = default;
 const std::map<std::string, std::string>& Incoming::about() const { missing(); }
 const std::string& Incoming::peer() const { missing(); }
 const std::string& Incoming::certificate_name() const { missing(); }
+const std::string& Incoming::credential() const { missing(); }
 std::unique_ptr<Link> Incoming::accept() { missing(); }
 void Incoming::refuse(Refusal, const std::string&) {}
 
 void close_because(Link& link, const std::string&) { link.close(); }
 
 struct Relay::State {};
-Relay::Relay(std::unique_ptr<Link>, std::unique_ptr<Link>, std::function<void(const std::string&)>) { missing(); }
+Relay::Relay(std::unique_ptr<Link>, std::unique_ptr<Link>, Observer) { missing(); }
 Relay::~Relay() = default;
 void Relay::close(const std::string&) {}
 bool Relay::ended() const { return true; }

@@ -39,8 +39,8 @@ std::string reason_of(const ::grpc::Status& status) {
 
 }  // namespace
 
-ClientStream::ClientStream(Connection& connection, std::string peer)
-    : Stream(std::move(peer)), connection_(connection), stub_(connection.channel()) {}
+ClientStream::ClientStream(Connection& connection, std::string peer, Patience send_timeout)
+    : Stream(std::move(peer), send_timeout), connection_(connection), stub_(connection.channel()) {}
 
 void ClientStream::start() {
   self_ = std::static_pointer_cast<ClientStream>(shared_from_this());

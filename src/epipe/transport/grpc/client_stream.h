@@ -12,7 +12,7 @@ namespace epipe::transport {
 class ClientStream final : public Stream, private ::grpc::ClientBidiReactor<::grpc::ByteBuffer, ::grpc::ByteBuffer> {
  public:
   // The connection is there until the stream is over.
-  ClientStream(Connection& connection, std::string peer);
+  ClientStream(Connection& connection, std::string peer, Patience send_timeout);
 
   ::grpc::ClientContext& context() { return context_; }  // metadata, before start()
   void start();

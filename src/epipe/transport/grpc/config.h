@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -23,6 +24,8 @@ struct KeepAlive {
 };
 
 inline constexpr std::uint64_t kDefaultMaxMessageBytes = std::uint64_t{1} << 32;
+// A peer that takes nothing for so long is lost, however alive it is.
+inline constexpr Patience kSendTimeout = std::chrono::minutes(10);
 
 // Addresses are "host:port", "[::1]:port" or "unix:PATH".
 struct DialConfig {
@@ -34,6 +37,7 @@ struct DialConfig {
   std::string token;                 // sent as "authorization: Bearer ..."; empty: none
   std::uint64_t max_message_bytes = kDefaultMaxMessageBytes;
   Patience connect_timeout = std::chrono::seconds(20);
+  Patience send_timeout = kSendTimeout;
   KeepAlive keep_alive;
 };
 
@@ -44,8 +48,13 @@ struct ListenConfig {
   std::string client_ca_pem;         // clients with a certificate signed by this one need no token
   std::vector<std::string> tokens;   // any of these will do; when empty, a certificate is needed (or insecure)
   int max_streams = 64;              // links open at once, over all clients
+  int max_connections = 256;         // TCP connections open at once, whether or not they have shown who they are
+  int max_per_address = 192;         // of these, from one host
   std::uint64_t max_message_bytes = kDefaultMaxMessageBytes;
+  Patience send_timeout = kSendTimeout;
   KeepAlive keep_alive;
+  // Told of everybody who is turned away before a handler sees the link. Any thread; may be empty.
+  std::function<void(const std::string& peer, const std::string& reason)> on_refused{};
 };
 
 }  // namespace epipe::transport

@@ -28,7 +28,7 @@ Dialer::Dialer(DialConfig config) : state_(std::make_unique<State>()) {
 Dialer::~Dialer() = default;
 
 std::unique_ptr<Link> Dialer::open(const std::map<std::string, std::string>& about) {
-  const auto stream = std::make_shared<ClientStream>(*state_->connection, state_->config.address);
+  const auto stream = std::make_shared<ClientStream>(*state_->connection, state_->config.address, state_->config.send_timeout);
   auto& context = stream->context();
   context.AddMetadata(kVersionKey, kVersion);
   if (!state_->authorization.empty()) context.AddMetadata(kTokenKey, state_->authorization);

@@ -23,6 +23,7 @@ namespace {
 
 constexpr int kReconnectMs = 100;
 constexpr int kHandshakeMs = 10'000;
+constexpr int kIdleConnectionMs = 60'000;  // without a stream
 constexpr int kMaxMetadataBytes = 16 * 1024;
 constexpr int kSpareStreams = 8;  // so that a client hears that the listener is full
 
@@ -86,7 +87,7 @@ int milliseconds(Patience patience) { return static_cast<int>(std::clamp<Patienc
 }  // namespace
 
 Address parse_address(const std::string& text) {
-  if (text.starts_with("unix:") && text.size() > 5) return {text, true, true, 0};
+  if (text.starts_with("unix:") && text.size() > 5) return {text, text.substr(5), true, true, 0};
   const auto colon = text.rfind(':');
   if (colon == std::string::npos || colon == 0) throw std::invalid_argument(fmt::format("expected host:port or unix:PATH, got '{}'", text));
   std::string host = text.substr(0, colon);
@@ -94,7 +95,8 @@ Address parse_address(const std::string& text) {
   if (bracketed) host = host.substr(1, host.size() - 2);
   const bool plain = host.find_first_of("/[]@%? ") == std::string::npos && (bracketed || host.find(':') == std::string::npos);
   if (host.empty() || !plain) throw std::invalid_argument(fmt::format("expected host:port or unix:PATH, got '{}'", text));
-  return {text, false, is_loopback(host), parse_port(text, text.substr(colon + 1))};
+  const int port = parse_port(text, text.substr(colon + 1));
+  return {text, host, false, is_loopback(host), port};
 }
 
 std::shared_ptr<::grpc::ChannelCredentials> channel_credentials(const DialConfig& config, const Address& address) {
@@ -160,6 +162,7 @@ void set_arguments(::grpc::ServerBuilder& builder, const ListenConfig& config) {
   builder.AddChannelArgument(GRPC_ARG_MAX_METADATA_SIZE, kMaxMetadataBytes);
   builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, config.max_streams + kSpareStreams);
   builder.AddChannelArgument(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS, kHandshakeMs);
+  builder.AddChannelArgument(GRPC_ARG_MAX_CONNECTION_IDLE_MS, kIdleConnectionMs);
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, idle);
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, milliseconds(config.keep_alive.patience));
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);

@@ -15,6 +15,7 @@ namespace epipe::transport {
 
 struct Address {
   std::string text;  // as configured
+  std::string host;  // without port and brackets; of a Unix socket: its path
   bool is_unix = false;
   bool is_local = false;  // only this machine reaches it
   int port = 0;

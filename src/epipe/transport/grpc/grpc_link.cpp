@@ -11,7 +11,8 @@ namespace epipe::transport {
 namespace {
 
 constexpr std::size_t kLengthBytes = sizeof(std::uint64_t);
-using Owner = std::shared_ptr<Bytes>;  // one message, owned by all of its slices that gRPC still holds
+constexpr std::size_t kFirstRoom = std::size_t{1} << 26;  // a peer that announces more gets it as it sends more
+using Owner = std::shared_ptr<Bytes>;                     // one message, owned by all of its slices that gRPC still holds
 
 // A part of the message, not copied.
 ::grpc::Slice slice_of(const Owner& message, std::size_t offset, std::size_t bytes) {
@@ -30,20 +31,20 @@ using Owner = std::shared_ptr<Bytes>;  // one message, owned by all of its slice
   return {&slice, 1};
 }
 
-// The bytes of a piece from `offset` on; it has as many as `to` takes.
-void copy(const std::vector<::grpc::Slice>& slices, std::size_t offset, MutableBytes to) {
+// Appends the bytes of a piece from `from` to `to`.
+void copy(const std::vector<::grpc::Slice>& slices, std::size_t from, std::size_t to, Bytes& out) {
+  std::size_t begin = 0;  // of the slice, in the piece
   for (const auto& slice : slices) {
-    const std::size_t skip = std::min(offset, slice.size());
-    const std::size_t bytes = std::min(slice.size() - skip, to.size());
-    if (bytes > 0) std::memcpy(to.data(), slice.begin() + skip, bytes);
-    offset -= skip;
-    to = to.subspan(bytes);
+    const std::size_t first = std::clamp(from, begin, begin + slice.size()) - begin;
+    const std::size_t last = std::clamp(to, begin, begin + slice.size()) - begin;
+    append_bytes(out, std::as_bytes(std::span(slice.begin() + first, last - first)));
+    begin += slice.size();
   }
 }
 
 std::uint64_t length_of(const std::vector<::grpc::Slice>& slices) {
-  std::array<std::byte, kLengthBytes> header;
-  copy(slices, 0, header);
+  Bytes header;
+  copy(slices, 0, kLengthBytes, header);
   return load<std::uint64_t>(header, 0);
 }
 
@@ -76,7 +77,7 @@ Bytes GrpcLink::recv(Patience patience) {
     ::grpc::ByteBuffer piece;
     if (!stream_->read(piece, patience)) throw TimedOut(fmt::format("{}: nothing arrived within {} ms", stream_->peer(), patience.count()));
     take(piece);
-  } while (arrived_ < message_.size());
+  } while (message_.size() < length_);
   started_ = false;
   return std::exchange(message_, {});
 }
@@ -91,16 +92,16 @@ void GrpcLink::take(const ::grpc::ByteBuffer& piece) {
     if (piece.Length() < header) give_up(fmt::format("expected a length of {} bytes, got {}", header, piece.Length()));
     start(length_of(slices));
   }
-  const std::size_t bytes = std::min(message_.size() - arrived_, kPieceBytes - header);
+  const std::size_t bytes = std::min(length_ - message_.size(), kPieceBytes - header);
   if (piece.Length() != header + bytes) give_up(fmt::format("expected a piece of {} bytes, got {}", header + bytes, piece.Length()));
-  copy(slices, header, {message_.data() + arrived_, bytes});
-  arrived_ += bytes;
+  if (message_.capacity() < message_.size() + bytes) message_.reserve(std::min(length_, std::max(kFirstRoom, 2 * message_.size())));
+  copy(slices, header, header + bytes, message_);
 }
 
 void GrpcLink::start(std::uint64_t length) {
   if (length > max_message_bytes_) give_up(fmt::format("a message of {} bytes is above the limit of {}", length, max_message_bytes_));
-  message_.resize(length);
-  arrived_ = 0;
+  length_ = static_cast<std::size_t>(length);
+  message_.clear();
   started_ = true;
 }
 

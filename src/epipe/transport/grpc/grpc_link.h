@@ -36,9 +36,9 @@ class GrpcLink final : public Link {
   std::shared_ptr<const void> owner_;  // shared with the other links of a connection
   std::shared_ptr<Stream> stream_;     // shared with gRPC, whose threads call it until the stream is over
   const std::uint64_t max_message_bytes_;
-  bool started_ = false;     // the first piece of the message below is here
-  std::size_t arrived_ = 0;  // of its bytes
-  Bytes message_;
+  bool started_ = false;    // the first piece of the message below is here
+  std::size_t length_ = 0;  // of all of it
+  Bytes message_;           // what has arrived
 };
 
 }  // namespace epipe::transport

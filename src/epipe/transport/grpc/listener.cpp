@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "epipe/base/queue.h"
+#include "epipe/transport/grpc/acceptor.h"
 #include "epipe/transport/grpc/endpoint.h"
 #include "epipe/transport/grpc/grpc_link.h"
 #include "epipe/transport/grpc/metadata.h"
@@ -37,9 +38,11 @@ struct Listener::State final : public ::grpc::CallbackGenericService {
       : config(std::move(given)), on_incoming(std::move(handler)), asking(static_cast<std::size_t>(config.max_streams) + 1) {}
 
   ::grpc::ServerGenericBidiReactor* CreateReactor(::grpc::GenericCallbackServerContext* context) override;
+  ::grpc::ServerGenericBidiReactor* refuse(const ::grpc::GenericCallbackServerContext& context, const ::grpc::Status& status) const;
   ::grpc::Status check(const ::grpc::GenericCallbackServerContext& context) const;
   bool may_enter(const ::grpc::GenericCallbackServerContext& context) const;
   void listen();
+  Acceptor::Handlers handlers();
   void answer();
   void stop();
 
@@ -49,27 +52,34 @@ struct Listener::State final : public ::grpc::CallbackGenericService {
   std::mutex mutex;
   std::set<ServerStream*> open;  // guarded by the mutex; each stays until gRPC is done with it
   bool stopped = false;          // likewise
-  int port = 0;
+  std::unique_ptr<::grpc::experimental::ExternalConnectionAcceptor> connections;  // where gRPC takes what the acceptor has
+  std::unique_ptr<Acceptor> acceptor;                                             // of TCP; null for Unix sockets
   std::unique_ptr<::grpc::Server> server;
   std::thread thread;
 };
 
 ::grpc::ServerGenericBidiReactor* Listener::State::CreateReactor(::grpc::GenericCallbackServerContext* context) {
-  if (const auto status = check(*context); !status.ok()) return new Refuser(status);
+  if (const auto status = check(*context); !status.ok()) return refuse(*context, status);
   const std::lock_guard lock(mutex);
   if (stopped) return new Refuser(refusal_status(Refusal::kFull, kShuttingDown));
   if (open.size() >= static_cast<std::size_t>(config.max_streams)) {
-    return new Refuser(refusal_status(Refusal::kFull, fmt::format("all {} links are taken; try again later", config.max_streams)));
+    return refuse(*context, refusal_status(Refusal::kFull, fmt::format("all {} links are taken; try again later", config.max_streams)));
   }
   const auto forget = [this](ServerStream* done) {
     const std::lock_guard guard(mutex);
     open.erase(done);
   };
-  const auto stream = std::make_shared<ServerStream>(*context, config.max_message_bytes, forget);
+  const auto stream = std::make_shared<ServerStream>(*context, config, forget);
   open.insert(stream.get());
   auto* const reactor = stream->start();
   asking.push(stream);
   return reactor;
+}
+
+::grpc::ServerGenericBidiReactor* Listener::State::refuse(const ::grpc::GenericCallbackServerContext& context,
+                                                          const ::grpc::Status& status) const {
+  if (config.on_refused) config.on_refused(context.peer(), status.error_message());
+  return new Refuser(status);
 }
 
 ::grpc::Status Listener::State::check(const ::grpc::GenericCallbackServerContext& context) const {
@@ -93,16 +103,33 @@ bool Listener::State::may_enter(const ::grpc::GenericCallbackServerContext& cont
 }
 
 void Listener::State::listen() {
+  using Type = ::grpc::ServerBuilder::experimental_type::ExternalConnectionType;
   const Address address = parse_address(config.address);
+  const auto credentials = server_credentials(config, address);
   ::grpc::ServerBuilder builder;
-  builder.AddListeningPort(address.text, server_credentials(config, address), &port);
+  if (address.is_unix) {
+    builder.AddListeningPort(address.text, credentials);
+  } else {
+    acceptor = std::make_unique<Acceptor>(address, Acceptor::Limits{config.max_connections, config.max_per_address}, handlers());
+    connections = builder.experimental().AddExternalConnectionAcceptor(Type::FROM_FD, credentials);
+  }
   builder.RegisterCallbackGenericService(this);
   set_arguments(builder, config);
   server = builder.BuildAndStart();
-  if (!server || (!address.is_unix && port == 0)) {
-    throw std::runtime_error(fmt::format("cannot listen on {}: the address is taken, or not of this machine", config.address));
-  }
-  if (address.is_unix) port = 0;
+  if (!server) throw std::runtime_error(fmt::format("cannot listen on {}: the address is taken, or not of this machine", config.address));
+  if (acceptor) acceptor->start();
+}
+
+Acceptor::Handlers Listener::State::handlers() {
+  const auto accepted = [this](int fd) {
+    ::grpc::experimental::ExternalConnectionAcceptor::NewConnectionParameters connection;
+    connection.fd = fd;
+    connections->HandleNewConnection(&connection);
+  };
+  const auto refused = [this](const std::string& peer, const std::string& reason) {
+    if (config.on_refused) config.on_refused(peer, reason);
+  };
+  return {accepted, refused};
 }
 
 // The listener's thread. A stream whose handler throws is refused.
@@ -145,13 +172,16 @@ Listener::Listener(ListenConfig config, OnIncoming on_incoming) {
 
 Listener::~Listener() { shutdown(); }
 
-int Listener::port() const { return state_->port; }
+int Listener::port() const { return state_->acceptor ? state_->acceptor->port() : 0; }
+
+bool Listener::alive() const { return !state_->acceptor || state_->acceptor->alive(); }
 
 void Listener::set_serving(bool serving) {
   if (auto* const health = state_->server->GetHealthCheckService()) health->SetServingStatus(serving);
 }
 
 void Listener::shutdown(Patience grace) {
+  if (state_->acceptor) state_->acceptor->stop();
   state_->stop();
   state_->server->Shutdown(std::chrono::system_clock::now() + grace);
   if (state_->thread.joinable()) state_->thread.join();
@@ -167,6 +197,7 @@ Incoming::~Incoming() {
 const std::map<std::string, std::string>& Incoming::about() const { return stream_->about(); }
 const std::string& Incoming::peer() const { return stream_->peer(); }
 const std::string& Incoming::certificate_name() const { return stream_->certificate_name(); }
+const std::string& Incoming::credential() const { return stream_->credential(); }
 
 std::unique_ptr<Link> Incoming::accept() {
   stream_->accept();

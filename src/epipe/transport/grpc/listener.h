@@ -23,6 +23,7 @@ class Incoming {
   const std::map<std::string, std::string>& about() const;
   const std::string& peer() const;              // "ipv4:127.0.0.1:54321", for logs
   const std::string& certificate_name() const;  // the common name in the client's verified certificate; empty without one
+  const std::string& credential() const;        // that certificate itself; empty for those who showed a token, or nothing
   // One of these, once.
   std::unique_ptr<Link> accept();
   void refuse(Refusal why, const std::string& text);
@@ -43,6 +44,8 @@ class Listener {
   ~Listener();  // shutdown()
 
   int port() const;  // 0 for Unix sockets
+  // Whether it still listens; false when the operating system took its socket away.
+  bool alive() const;
   // What the health service says: false while the server drains. True at first.
   void set_serving(bool serving);
   // No new links; those that exist are closed, and lost at their peers after `grace`. Idempotent.

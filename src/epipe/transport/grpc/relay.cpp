@@ -43,7 +43,7 @@ class Forwarder {
 };
 
 // Until `from` ends: the reason.
-std::string forward(Link& from, Link& to) {
+std::string forward(Link& from, Link& to, const std::function<void()>& on_piece) {
   Forwarder forwarder(from, to);
   while (true) {
     try {
@@ -51,6 +51,7 @@ std::string forward(Link& from, Link& to) {
     } catch (const std::exception& ended) {
       return ended.what();
     }
+    on_piece();
     forwarder.give();
   }
 }
@@ -65,15 +66,18 @@ void close_because(Link& link, const std::string& reason) {
 struct Relay::State {
   std::unique_ptr<Link> a;
   std::unique_ptr<Link> b;
-  std::function<void(const std::string&)> on_end;
+  Observer observer;
   std::atomic<bool> ended = false;
   std::thread there;
   std::thread back;
 
   // A side that takes nothing any more has ended, too; but it may have said something last, which the other thread reads first.
   void run(Link& from, Link& to) {
+    const auto on_piece = [this, from_a = &from == a.get()] {
+      if (observer.on_piece) observer.on_piece(from_a);
+    };
     try {
-      end(forward(from, to));
+      end(forward(from, to, on_piece));
     } catch (const std::exception&) {
     }
   }
@@ -81,15 +85,14 @@ struct Relay::State {
     if (ended.exchange(true)) return;
     close_because(*a, reason);
     close_because(*b, reason);
-    if (on_end) on_end(reason);
+    if (observer.on_end) observer.on_end(reason);
   }
 };
 
-Relay::Relay(std::unique_ptr<Link> a, std::unique_ptr<Link> b, std::function<void(const std::string&)> on_end)
-    : state_(std::make_unique<State>()) {
+Relay::Relay(std::unique_ptr<Link> a, std::unique_ptr<Link> b, Observer observer) : state_(std::make_unique<State>()) {
   state_->a = std::move(a);
   state_->b = std::move(b);
-  state_->on_end = std::move(on_end);
+  state_->observer = std::move(observer);
   state_->there = std::thread([state = state_.get()] { state->run(*state->a, *state->b); });
   state_->back = std::thread([state = state_.get()] { state->run(*state->b, *state->a); });
 }

@@ -16,8 +16,12 @@ void close_because(Link& link, const std::string& reason);
 // pieces of a message go on as they arrive; either way at most a few of them are held while the receiving side is slow.
 class Relay {
  public:
-  // `on_end` is called once, by a thread of the relay, with the reason; it must not destroy the relay.
-  Relay(std::unique_ptr<Link> a, std::unique_ptr<Link> b, std::function<void(const std::string& reason)> on_end);
+  struct Observer {
+    std::function<void(const std::string& reason)> on_end{};  // once; must not destroy the relay
+    std::function<void(bool from_a)> on_piece{};              // of a message, or a whole one: before it is passed on
+  };
+  // Threads of the relay call the observer.
+  Relay(std::unique_ptr<Link> a, std::unique_ptr<Link> b, Observer observer);
   ~Relay();  // closes both and joins
 
   void close(const std::string& reason);  // any thread

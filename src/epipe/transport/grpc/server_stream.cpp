@@ -7,22 +7,24 @@
 namespace epipe::transport {
 namespace {
 
-std::string common_name(const ::grpc::CallbackServerContext& context) {
+// Of the verified certificate; empty without one.
+std::string property(const ::grpc::CallbackServerContext& context, const char* name) {
   const auto auth = context.auth_context();
   if (!auth || !auth->IsPeerAuthenticated()) return {};
-  const auto names = auth->FindPropertyValues("x509_common_name");
-  return names.empty() ? "?" : std::string(names[0].data(), names[0].size());
+  const auto values = auth->FindPropertyValues(name);
+  return values.empty() ? "?" : std::string(values[0].data(), values[0].size());
 }
 
 }  // namespace
 
-ServerStream::ServerStream(::grpc::GenericCallbackServerContext& context, std::uint64_t max_message_bytes,
+ServerStream::ServerStream(::grpc::GenericCallbackServerContext& context, const ListenConfig& config,
                            std::function<void(ServerStream*)> on_done)
-    : Stream(context.peer()),
+    : Stream(context.peer(), config.send_timeout),
       context_(context),
-      max_message_bytes_(max_message_bytes),
+      max_message_bytes_(config.max_message_bytes),
       about_(about_of(context.client_metadata())),
-      certificate_name_(common_name(context)),
+      certificate_name_(property(context, "x509_common_name")),
+      credential_(property(context, "x509_pem_cert")),
       on_done_(std::move(on_done)) {}
 
 ::grpc::ServerGenericBidiReactor* ServerStream::start() {

@@ -5,6 +5,7 @@
 #include <functional>
 #include <map>
 
+#include "epipe/transport/grpc/config.h"
 #include "epipe/transport/grpc/refused.h"
 #include "epipe/transport/grpc/stream.h"
 
@@ -14,7 +15,7 @@ namespace epipe::transport {
 class ServerStream final : public Stream, private ::grpc::ServerGenericBidiReactor {
  public:
   // `on_done` is called by gRPC once it is done with the stream.
-  ServerStream(::grpc::GenericCallbackServerContext& context, std::uint64_t max_message_bytes, std::function<void(ServerStream*)> on_done);
+  ServerStream(::grpc::GenericCallbackServerContext& context, const ListenConfig& config, std::function<void(ServerStream*)> on_done);
 
   // For gRPC, which owns the stream from here on together with whoever handles it.
   ::grpc::ServerGenericBidiReactor* start();
@@ -23,6 +24,7 @@ class ServerStream final : public Stream, private ::grpc::ServerGenericBidiReact
 
   const std::map<std::string, std::string>& about() const { return about_; }
   const std::string& certificate_name() const { return certificate_name_; }
+  const std::string& credential() const { return credential_; }
   std::uint64_t max_message_bytes() const { return max_message_bytes_; }
 
  private:
@@ -43,6 +45,7 @@ class ServerStream final : public Stream, private ::grpc::ServerGenericBidiReact
   const std::uint64_t max_message_bytes_;
   const std::map<std::string, std::string> about_;
   const std::string certificate_name_;
+  const std::string credential_;
   std::function<void(ServerStream*)> on_done_;
   std::shared_ptr<ServerStream> self_;  // from start() until gRPC is done
   bool answered_ = false;               // accepted or refused; guarded by mutex_

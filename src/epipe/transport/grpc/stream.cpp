@@ -16,7 +16,12 @@ constexpr std::chrono::seconds kLinger{2};
 
 void Stream::write(::grpc::ByteBuffer piece) {
   std::unique_lock lock(mutex_);
-  changed_.wait(lock, [this] { return closed_ || lost_ || (!ended_ && outgoing_.size() < kRow); });
+  const auto ready = [this] { return closed_ || lost_ || (!ended_ && outgoing_.size() < kRow); };
+  if (!changed_.wait_for(lock, send_timeout_, ready)) {
+    lock.unlock();
+    cancel_because(fmt::format("it took nothing for {} s", std::chrono::duration<double>(send_timeout_).count()));
+    throw Lost(fmt::format("{}: it took nothing for {} s", peer_, std::chrono::duration<double>(send_timeout_).count()));
+  }
   if (closed_) throw Closed();
   if (lost_) throw Lost(fmt::format("{}: {}", peer_, reason_));
   outgoing_.emplace_back().Swap(&piece);

@@ -1,0 +1,190 @@
+#include "epipe/serve/sessions.h"
+
+#include <fmt/format.h>
+#include <sys/wait.h>
+
+#include <algorithm>
+#include <csignal>
+
+#include "epipe/base/file.h"
+#include "epipe/base/secret.h"
+#include "epipe/serve/child.h"
+#include "epipe/serve/log.h"
+#include "epipe/transport/grpc/refused.h"
+
+namespace epipe::serve {
+namespace {
+
+using Purpose = SessionConfig::Purpose;
+using transport::Refusal;
+using transport::Refused;
+
+constexpr double kFirstCommandSeconds = 20;        // a session whose client says nothing is not worth its place
+constexpr double kGraceSeconds = 5;                // a session may end itself, and say why, before it is killed
+constexpr std::uint64_t kStackBytes = 64'000'000;  // the kernel's limit does not count it
+constexpr int kMeasuring = 2;                      // processes that answer measuring clients, one for each credential
+constexpr double kMeasuringSeconds = 600;
+constexpr double kMeasuringIdleSeconds = 30;
+constexpr std::uint64_t kMeasuringBytes = 1'500'000'000;  // LibTorch is loaded, though not used
+
+bool is_hex(const std::string& text, std::size_t digits) {
+  return text.size() == digits && text.find_first_not_of("0123456789abcdef") == std::string::npos;
+}
+
+std::string shown(const RunningSession& session) {
+  return session.purpose == Purpose::kTrain ? fmt::format("session {:.8}", session.name) : session.name;
+}
+
+bool out_of_time(const RunningSession& session) { return session.limits.seconds > 0 && session.life.seconds() > session.limits.seconds; }
+
+void end(RunningSession& session, const std::string& reason) {
+  log("{} is ended: {}", shown(session), reason);
+  session.condemned = true;
+  ::kill(session.pid, SIGKILL);
+}
+
+// A session that continues after the server ended must show the ticket it began with.
+void check_ticket(const std::string& state, const std::string& ticket) {
+  const std::string path = state + "/ticket";
+  if (const auto earlier = read_file(path, 64); earlier) {
+    const std::string text(reinterpret_cast<const char*>(earlier.value().data()), earlier.value().size());
+    if (!equal_secret(text, ticket)) throw Refused(Refusal::kUnauthenticated, "not your session");
+    return;
+  }
+  Result<void> written = make_folders(state);
+  if (written) written = write_private_file(path, {std::as_bytes(std::span(ticket))});
+  if (!written) throw std::runtime_error(written.error().message);
+}
+
+}  // namespace
+
+std::string excess_of(const RunningSession& session) {
+  const SessionLimits& limits = session.limits;
+  const Activity& activity = *session.activity;
+  if (out_of_time(session)) return fmt::format("it has had its {} s", limits.seconds);
+  if (!activity.heard() && session.life.seconds() > kFirstCommandSeconds) {
+    return fmt::format("its client said nothing for {} s", kFirstCommandSeconds);
+  }
+  // Within a step nothing may pass for `timeout`; otherwise the session is idle, or does not answer.
+  const double silence = std::max(limits.idle_seconds, limits.timeout) + kGraceSeconds;
+  if (activity.silent_seconds() > silence) return fmt::format("nothing passed between it and its client for {:.0f} s", silence);
+  if (limits.memory_bytes == 0) return {};
+  const std::uint64_t held = held_bytes(session.pid);
+  if (held <= limits.memory_bytes + kStackBytes) return {};
+  return fmt::format("it holds {:.2f} GB, and may hold {:.2f}", static_cast<double>(held) / 1e9,
+                     static_cast<double>(limits.memory_bytes) / 1e9);
+}
+
+Sessions::Sessions(const ServeConfig& config) : config_(config) {}
+
+Sessions::~Sessions() {
+  for (const auto& [name, session] : running_) ::kill(session.pid, SIGKILL);
+  for (const auto& [name, session] : running_) ::waitpid(session.pid, nullptr, 0);
+}
+
+RunningSession Sessions::find_or_start(const SessionRequest& request) {
+  watch();
+  if (!is_hex(request.name, 32) || !is_hex(request.ticket, 64)) throw Refused(Refusal::kNotFound, "a session is named by hex digits");
+  const std::lock_guard lock(mutex_);
+  if (const auto found = running_.find(request.name); found != running_.end()) {
+    if (!equal_secret(found->second.ticket, request.ticket)) throw Refused(Refusal::kUnauthenticated, "not your session");
+    return found->second;
+  }
+  check_room(request);
+  SessionConfig session;
+  session.state_dir = config_.state_dir + "/" + request.name;
+  check_ticket(session.state_dir, request.ticket);
+  session.name = request.name;
+  session.ticket = request.ticket;
+  session.limits = config_.limits;
+  session.device = config_.device;
+  session.peers = config_.peers;
+  session.dial = config_.dial;
+  return start(std::move(session), request.credential, request.peer);
+}
+
+void Sessions::check_room(const SessionRequest& request) const {
+  if (!request.may_start) throw Refused(Refusal::kNotFound, "no such session");
+  if (expired_.contains(request.name)) {
+    throw Refused(Refusal::kOther, fmt::format("the session has had its {} seconds on this server", config_.limits.seconds));
+  }
+  if (draining_) throw Refused(Refusal::kFull, "the server is about to end and takes no new sessions");
+  if (running(Purpose::kTrain) >= config_.max_sessions) {
+    throw Refused(Refusal::kFull, fmt::format("the server has its {} sessions, try again later", config_.max_sessions));
+  }
+  const int share = config_.share_of(request.credential);
+  if (running_of(Purpose::kTrain, request.credential) >= share) {
+    throw Refused(Refusal::kFull, fmt::format("your credential has its {} sessions on this server, try again later", share));
+  }
+}
+
+RunningSession Sessions::start_measuring(const std::string& credential, const std::string& peer) {
+  watch();
+  const std::lock_guard lock(mutex_);
+  if (draining_) throw Refused(Refusal::kFull, "the server is about to end");
+  if (running(Purpose::kMeasureLink) >= kMeasuring || running_of(Purpose::kMeasureLink, credential) > 0) {
+    throw Refused(Refusal::kFull, "somebody measures already, try again later");
+  }
+  SessionConfig session;
+  session.purpose = Purpose::kMeasureLink;
+  session.name = fmt::format("measurement-{}", ++measured_);
+  session.limits.memory_bytes = kMeasuringBytes;
+  session.limits.seconds = kMeasuringSeconds;
+  session.limits.idle_seconds = kMeasuringIdleSeconds;
+  session.limits.timeout = kMeasuringIdleSeconds;
+  return start(std::move(session), credential, peer);
+}
+
+RunningSession Sessions::start(SessionConfig config, const std::string& credential, const std::string& peer) {
+  const std::string path = sockets_.path() + "/" + config.name;
+  (void)remove_tree(path);  // of an earlier process of the session
+  config.socket = "unix:" + path;
+  RunningSession session{start_session(config), config.name, config.ticket, config.socket, credential, config.purpose, config.limits};
+  running_[session.name] = session;
+  log("{} for {} in process {}", shown(session), peer, session.pid);
+  return session;
+}
+
+std::size_t Sessions::watch() {
+  const std::lock_guard lock(mutex_);
+  for (auto& [name, session] : running_) {
+    const std::string reason = session.condemned ? "" : excess_of(session);
+    if (reason.empty()) continue;
+    if (out_of_time(session)) expired_.insert(name);
+    end(session, reason);
+  }
+  std::erase_if(running_, [this](const auto& entry) { return has_ended(entry.second); });
+  return running_.size();
+}
+
+bool Sessions::has_ended(const RunningSession& session) {
+  int status = 0;
+  if (::waitpid(session.pid, &status, WNOHANG) == 0) return false;
+  log("{} {}", shown(session), WIFSIGNALED(status) ? fmt::format("was ended by signal {}", WTERMSIG(status)) : "has ended");
+  return true;
+}
+
+void Sessions::kill(const RunningSession& session, const std::string& reason) {
+  const std::lock_guard lock(mutex_);
+  const auto found = running_.find(session.name);
+  if (found == running_.end() || found->second.pid != session.pid) return;  // it has ended by itself, its process id may be another's
+  if (!found->second.condemned) end(found->second, reason);
+}
+
+void Sessions::drain() {
+  const std::lock_guard lock(mutex_);
+  draining_ = true;
+  for (const auto& [name, session] : running_) ::kill(session.pid, SIGTERM);
+}
+
+int Sessions::running(Purpose purpose) const {
+  const auto is = [purpose](const auto& entry) { return entry.second.purpose == purpose; };
+  return static_cast<int>(std::count_if(running_.begin(), running_.end(), is));
+}
+
+int Sessions::running_of(Purpose purpose, const std::string& credential) const {
+  const auto is = [&](const auto& entry) { return entry.second.purpose == purpose && entry.second.credential == credential; };
+  return static_cast<int>(std::count_if(running_.begin(), running_.end(), is));
+}
+
+}  // namespace epipe::serve
