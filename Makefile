@@ -52,8 +52,8 @@ asan tsan: setup ## the tests under AddressSanitizer and UBSan, or ThreadSanitiz
 fuzz: setup      ## libFuzzer on every target for FUZZ_SECONDS (60) each
 	@tools/setup.sh packages-check.txt
 	@cmake --preset fuzz > /dev/null
-	@cmake --build --preset fuzz -j $(JOBS) --target frame_fuzz entropy_fuzz npy_fuzz safetensors_fuzz state_dict_fuzz session_fuzz bpe_fuzz glue_fuzz files_fuzz
-	@for target in frame entropy npy safetensors state_dict session bpe glue files; do mkdir -p build/libfuzzer/found_$$target; \
+	@cmake --build --preset fuzz -j $(JOBS) --target frame_fuzz entropy_fuzz npy_fuzz safetensors_fuzz state_dict_fuzz session_fuzz command_fuzz bpe_fuzz glue_fuzz files_fuzz
+	@for target in frame entropy npy safetensors state_dict session command bpe glue files; do mkdir -p build/libfuzzer/found_$$target; \
 	  ASAN_OPTIONS=detect_leaks=0 build/libfuzzer/fuzz/$${target}_fuzz -max_total_time=$(FUZZ_SECONDS) -max_len=4096 -rss_limit_mb=4096 \
 	  build/libfuzzer/found_$$target fuzz/corpus/$$target || exit 1; done
 

@@ -2,6 +2,7 @@
 
 #include <stdexcept>
 
+#include "epipe/base/bounded_json.h"
 #include "epipe/model/safetensors.h"
 
 namespace epipe::train {
@@ -10,22 +11,8 @@ namespace {
 using nlohmann::json;
 
 constexpr std::uint32_t kMaxJsonBytes = 1 << 24;  // sample ids of a large batch are the longest
-constexpr int kMaxDepth = 8;
 
 Error bad(const std::string& text) { return {ErrorCode::kBadMessage, "a message of a peer " + text}; }
-
-// Parses without recursion into depths that only an attacker sends.
-json parse_bounded(std::string_view text) {
-  const auto callback = [](int depth, json::parse_event_t, json&) {
-    if (depth > kMaxDepth) throw std::length_error("nested too deep");
-    return true;
-  };
-  try {
-    return json::parse(text.begin(), text.end(), callback);
-  } catch (const std::exception&) {
-    return json::value_t::discarded;
-  }
-}
 
 }  // namespace
 
@@ -51,7 +38,9 @@ Result<Message> read_message(ByteView bytes) {
   const auto text = reader.take_bytes(*length);
   if (!text) return bad("is shorter than it says");
   Message message;
-  message.fields = parse_bounded({reinterpret_cast<const char*>(text->data()), text->size()});
+  auto fields = parse_bounded_json({reinterpret_cast<const char*>(text->data()), text->size()});
+  if (!fields) return bad(fields.error().message);
+  message.fields = std::move(fields).value();
   if (!message.fields.is_object()) return bad("is not a JSON object");
   const auto kind = message.fields.find("kind");
   if (kind == message.fields.end() || !kind->is_string()) return bad("has no kind");
