@@ -3,6 +3,7 @@
 
 #include "epipe/base/file.h"
 #include "serve/split.h"
+#include "support/listeners.h"
 
 namespace epipe::cli {
 namespace {
@@ -10,6 +11,7 @@ namespace {
 using testing::Arguments;
 using testing::ended_with;
 using testing::expected_weights;
+using testing::file_bytes;
 using testing::joined;
 using testing::kRun;
 using testing::run_program;
@@ -38,6 +40,22 @@ TEST(Launch, ADifferentConfigurationIsNamedWithBothValues) {
   const auto outcome = run_program("info > /dev/null; (RANK=1" + place + train + " --batch 32 &) ; RANK=0" + place + train + " --batch 16");
   EXPECT_EQ(outcome.code, 1);
   EXPECT_NE(outcome.output.find("client.batch: \"32\" here, \"16\" there"), std::string::npos) << outcome.output;
+}
+
+// The rendezvous and the ranks' own sockets: nobody outside this machine reaches them.
+TEST(Launch, ListensOnLoopbackAlone) {
+  Split split(0);
+  const std::string run_dir = split.file("ranks");
+  testing::Process launch(
+      Arguments{"launch", "-n", "3", "--", "train", "--place", "0,1,2", "--run-dir", run_dir, "--max-steps", "100000"} + kRun,
+      split.file("launch.log"));
+  for (int i = 0; i < 3000 && file_bytes(run_dir + "/metrics.jsonl").empty() && launch.running(); ++i) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  }
+  ASSERT_TRUE(launch.running()) << launch.log();
+  const auto listeners = testing::listeners_of(launch.pid());
+  EXPECT_GE(listeners.size(), 1U) << "the rendezvous is one";
+  for (const auto& listener : listeners) EXPECT_TRUE(listener.on_loopback()) << listener.address << ":" << listener.port;
 }
 
 TEST(Launch, WrongUsageIsNotTriedAgain) {

@@ -16,7 +16,8 @@ class Environment : public ::testing::Test {
 
   static void set(const Variables& variables) {
     for (const char* const name : {"RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE",
-                                   "SLURM_PROCID", "SLURM_NTASKS", "LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "SLURM_LOCALID"}) {
+                                   "SLURM_PROCID", "SLURM_NTASKS", "LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "SLURM_LOCALID",
+                                   "TORCHELASTIC_USE_AGENT_STORE", "TORCHELASTIC_RESTART_COUNT"}) {
       ::unsetenv(name);
     }
     for (const auto& [name, value] : variables) ::setenv(name.c_str(), value.c_str(), 1);
@@ -44,6 +45,17 @@ TEST_F(Environment, TakesWhatTorchrunSets) {
   EXPECT_TRUE(launched_as_rank());
   ::setenv("LOCAL_RANK", "1", 1);
   EXPECT_EQ(group_from_environment().local_rank, 1);
+}
+
+TEST_F(Environment, KnowsTheStoreOfTorchrunsAgent) {
+  set({{"RANK", "0"}, {"WORLD_SIZE", "2"}, {"MASTER_ADDR", "a"}, {"MASTER_PORT", "1"}});
+  EXPECT_EQ(group_from_environment().agent_prefix, "") << "rank 0 keeps the store";
+  ::setenv("TORCHELASTIC_USE_AGENT_STORE", "False", 1);
+  EXPECT_EQ(group_from_environment().agent_prefix, "");
+  ::setenv("TORCHELASTIC_USE_AGENT_STORE", "True", 1);
+  EXPECT_EQ(group_from_environment().agent_prefix, "/worker/attempt_0");
+  ::setenv("TORCHELASTIC_RESTART_COUNT", "3", 1);
+  EXPECT_EQ(group_from_environment().agent_prefix, "/worker/attempt_3");
 }
 
 TEST_F(Environment, TakesWhatMpirunAndSrunSet) {

@@ -54,6 +54,14 @@ int number(const Variable& variable, int least, int most) {
   return value;
 }
 
+// As torch.distributed reads it: each restart of the workers has keys of its own.
+std::string agent_prefix() {
+  const auto uses_agent = find(std::array{"TORCHELASTIC_USE_AGENT_STORE"});
+  if (!uses_agent || uses_agent->value != "True") return {};
+  const auto restarts = find(std::array{"TORCHELASTIC_RESTART_COUNT"});
+  return fmt::format("/worker/attempt_{}", restarts ? restarts->value : "0");
+}
+
 // The port that a socket gets when it asks for this one (0: for any); nothing where it is taken.
 std::optional<int> bound_port(int port) {
   const int fd = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
@@ -81,6 +89,7 @@ GroupConfig group_from_environment() {
   config.master_address = require(std::array{"MASTER_ADDR"}).value;
   if (config.master_address.empty()) throw std::invalid_argument("MASTER_ADDR: expected a host name or address, got nothing");
   config.master_port = number(require(std::array{"MASTER_PORT"}), 1, 65535);
+  config.agent_prefix = agent_prefix();
   return config;
 }
 

@@ -14,6 +14,7 @@ struct GroupConfig {
   int local_rank = 0;  // among the ranks of this machine
   std::string master_address = "127.0.0.1";
   int master_port = 0;
+  std::string agent_prefix{};                  // of our keys in the store that torchrun's agent keeps there; empty: rank 0 keeps one
   Patience timeout = std::chrono::minutes(1);  // for all ranks to meet, and for a collective; links wait as long as they are asked to
   std::string backend = "gloo";                // or "nccl": local rank r uses the CUDA device r modulo their number
   std::uint64_t max_message_bytes = std::uint64_t{1} << 32;
@@ -21,7 +22,8 @@ struct GroupConfig {
 };
 
 // The place of this process as torchrun (RANK, WORLD_SIZE, LOCAL_RANK), mpirun (OMPI_COMM_WORLD_RANK, _SIZE, _LOCAL_RANK) or srun
-// (SLURM_PROCID, SLURM_NTASKS, SLURM_LOCALID) set it, and MASTER_ADDR and MASTER_PORT. Without a local rank it is the rank. Throws
+// (SLURM_PROCID, SLURM_NTASKS, SLURM_LOCALID) set it, and MASTER_ADDR and MASTER_PORT; with TORCHELASTIC_USE_AGENT_STORE
+// the store there is torchrun's. Without a local rank it is the rank. Throws
 // std::invalid_argument that names the missing or wrong variable.
 GroupConfig group_from_environment();
 

@@ -11,12 +11,13 @@
 
 #include "epipe/base/clock.h"
 #include "epipe/transport/c10d/backend.h"
+#include "epipe/transport/c10d/tcp_store.h"
 
 namespace epipe::transport {
 namespace {
 
 // c10d counts whole seconds, pauses for one between two attempts to connect, and gives up when the next would come too late.
-constexpr Patience kLeastStoreTimeout = std::chrono::seconds(3);
+constexpr Patience kLeastAgentTimeout = std::chrono::seconds(3);
 
 void check_config(const GroupConfig& config) {
   if (config.size < 1 || config.rank < 0 || config.rank >= config.size) {
@@ -31,20 +32,36 @@ void check_config(const GroupConfig& config) {
   }
 }
 
-// Rank 0 keeps it. A run of one rank needs no network.
-Store open_store(const GroupConfig& config) {
-  if (config.size == 1) return c10::make_intrusive<c10d::HashStore>();
+// The store of torchrun's agent, which speaks c10d's protocol.
+Store open_agent_store(const GroupConfig& config) {
   c10d::TCPStoreOptions options;
   options.port = static_cast<std::uint16_t>(config.master_port);
-  options.isServer = config.rank == 0;
+  options.isServer = false;
   options.waitWorkers = false;
-  options.timeout = std::max<Patience>(config.timeout, kLeastStoreTimeout);
+  options.timeout = std::max<Patience>(config.timeout, kLeastAgentTimeout);
+  return c10::make_intrusive<c10d::PrefixStore>(config.agent_prefix, c10::make_intrusive<c10d::TCPStore>(config.master_address, options));
+}
+
+std::shared_ptr<StoreServer> serve_store(const GroupConfig& config) {
+  if (config.rank > 0) return nullptr;
   try {
-    return c10::make_intrusive<c10d::TCPStore>(config.master_address, options);
+    return std::make_shared<StoreServer>(config.master_address, config.master_port);
+  } catch (const std::exception& failure) {
+    throw std::runtime_error(fmt::format("rank 0: cannot listen on {}:{} ({})", config.master_address, config.master_port, failure.what()));
+  }
+}
+
+// Rank 0 keeps it, or torchrun's agent. A run of one rank needs no network.
+Store open_store(const GroupConfig& config) {
+  if (config.size == 1) return c10::make_intrusive<c10d::HashStore>();
+  auto server = config.agent_prefix.empty() ? serve_store(config) : nullptr;
+  try {
+    if (!config.agent_prefix.empty()) return open_agent_store(config);
+    return c10::make_intrusive<TcpStore>(config.master_address, config.master_port, config.timeout, std::move(server));
   } catch (const std::exception& failure) {
     const std::string why = failure.what();
-    throw std::runtime_error(fmt::format("rank {}: {} {}:{} ({})", config.rank,
-                                         config.rank == 0 ? "cannot listen on" : "rank 0 did not answer at", config.master_address,
+    throw std::runtime_error(fmt::format("rank {}: {} did not answer at {}:{} ({})", config.rank,
+                                         config.agent_prefix.empty() ? "rank 0" : "torchrun's agent", config.master_address,
                                          config.master_port, why.substr(0, why.find('\n'))));
   }
 }

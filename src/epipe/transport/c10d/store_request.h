@@ -1,0 +1,39 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "epipe/base/bytes.h"
+
+// What the ranks and the store of rank 0 say to each other. Both ways:
+//
+//   4 bytes  N, little-endian
+//   N bytes  a request or its answer
+//
+//   request  1 byte operation, 4 bytes length of the key, key, rest: the argument
+//   answer   1 byte: whether the key is there, rest: its value, or the number that was asked for
+namespace epipe::transport {
+
+enum class StoreOperation : std::uint8_t {
+  kSet,
+  kGet,
+  kAdd,         // the argument as decimal text to the value as decimal text
+  kCompareSet,  // 4 bytes length of the expected value, expected value, new value
+  kDelete,
+  kCount,  // of all keys
+};
+
+inline constexpr std::uint32_t kMaxStoreBytes = 1 << 20;  // of a request or an answer
+
+inline void append_text(Bytes& out, std::string_view text) {
+  const auto bytes = std::as_bytes(std::span(text));
+  out.insert(out.end(), bytes.begin(), bytes.end());
+}
+inline void append_sized_text(Bytes& out, std::string_view text) {
+  append(out, static_cast<std::uint32_t>(text.size()));
+  append_text(out, text);
+}
+inline std::string to_text(ByteView bytes) { return {reinterpret_cast<const char*>(bytes.data()), bytes.size()}; }
+
+}  // namespace epipe::transport
