@@ -38,8 +38,8 @@ TEST(Launch, ADifferentConfigurationIsNamedWithBothValues) {
   const std::string place = " WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=" + std::to_string(transport::free_port());
   const std::string train = " $EPIPE_PROGRAM train --place 0,1 --max-steps 2 --timeout 10 --run-dir " + split.file("a");
   const auto outcome = run_program("info > /dev/null; (RANK=1" + place + train + " --batch 32 &) ; RANK=0" + place + train + " --batch 16");
-  EXPECT_EQ(outcome.code, 1);
-  EXPECT_NE(outcome.output.find("client.batch: \"32\" here, \"16\" there"), std::string::npos) << outcome.output;
+  EXPECT_EQ(outcome.code, 2);
+  EXPECT_NE(outcome.output.find("rank 1 has another configuration: batch: \"32\" here, \"16\" there"), std::string::npos) << outcome.output;
 }
 
 // The rendezvous and the ranks' own sockets: nobody outside this machine reaches them.
@@ -56,6 +56,16 @@ TEST(Launch, ListensOnLoopbackAlone) {
   const auto listeners = testing::listeners_of(launch.pid());
   EXPECT_GE(listeners.size(), 1U) << "the rendezvous is one";
   for (const auto& listener : listeners) EXPECT_TRUE(listener.on_loopback()) << listener.address << ":" << listener.port;
+}
+
+TEST(Launch, RankZeroDrawsARandomSeedForAll) {
+  Split split(0);
+  const std::string command =
+      "launch -n 2 -- train --model mlp --seed random --place 0,1 --checkpoint-every 1 --run-dir " + split.file("r");
+  const auto begun = run_program(command + " --max-steps 2");
+  ASSERT_EQ(begun.code, 0) << begun.output;
+  const auto continued = run_program(command + " --max-steps 3 --resume");
+  EXPECT_EQ(continued.code, 0) << continued.output;
 }
 
 TEST(Launch, WrongUsageIsNotTriedAgain) {

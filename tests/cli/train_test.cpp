@@ -38,6 +38,29 @@ TEST_F(TrainCommand, ARunCanBeRepeatedFromItsConfigFile) {
   EXPECT_NE(overridden.output.find("5 steps"), std::string::npos) << overridden.output;
 }
 
+TEST_F(TrainCommand, ARandomSeedIsRecordedAndContinuedWith) {
+  const auto seed_in = [&](const std::string& run_dir) {
+    const std::string text = content(run_dir + "/config.toml");
+    const auto at = text.find("\nseed = ") + 8;
+    return text.substr(at, text.find('\n', at) - at);
+  };
+  const std::string flags = "train --model mlp --seed random --checkpoint-every 1 ";
+  for (const char* const name : {"a", "b"}) ASSERT_EQ(run(flags + "--max-steps 2 --run-dir " + name).code, 0);
+  const std::string seed = seed_in("a");
+  EXPECT_GT(seed.size(), 15U) << "64 bits: " << seed;
+  EXPECT_NE(seed, seed_in("b"));
+  const Outcome continued = run(flags + "--max-steps 4 --resume --run-dir a");
+  ASSERT_EQ(continued.code, 0) << continued.output;
+  EXPECT_EQ(seed_in("a"), seed);
+  ASSERT_EQ(run("train --model mlp --checkpoint-every 1 --max-steps 4 --run-dir c --seed " + seed).code, 0);
+  EXPECT_EQ(content("c/model.safetensors"), content("a/model.safetensors"));
+  for (const char* const wrong : {"x", "-1", "1.5", "18446744073709551616", "Random"}) {
+    const Outcome refused = run(std::string("train --model mlp --run-dir d --seed=") + wrong);
+    EXPECT_EQ(refused.code, 2) << wrong;
+    EXPECT_NE(refused.output.find("or random, got"), std::string::npos) << refused.output;
+  }
+}
+
 TEST_F(TrainCommand, OneWorkerSimulatesTheCompressionOfSeveral) {
   for (const std::string codec : {"sort:3+1", "topk:0.1", "ec:2", "power:2"}) {
     const std::string flags = "train --model cnn --chunks 4 --schedule 1f1b --max-steps 4 --codec " + codec;

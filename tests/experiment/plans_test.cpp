@@ -66,7 +66,7 @@ TEST(Plans, OfAllExperimentsFitTheirModels) {
     EXPECT_TRUE(std::is_sorted(plan.cuts.begin(), plan.cuts.end()));
     EXPECT_GE(config.batch, config.chunks);
     EXPECT_EQ(schedule::Placement{plan.place}.workers(), entry.workers);
-    train::insert_learned_codecs(model, plan);
+    train::insert_learned_codecs(model, plan, plan.seed);
     for (const auto& codecs : plan.codecs) {
       EXPECT_TRUE(codec::make_codec(codecs.forward)) << codecs.forward;
       EXPECT_TRUE(codec::make_codec(codecs.backward)) << codecs.backward;

@@ -110,7 +110,7 @@ TEST(LearnedCodec, RankDecaysWithCommittedTrainingBatchesOnly) {
 TEST(LearnedCodec, IsRefusedWhereItDoesNotFit) {
   const auto insert = [&](const std::string& name, train::Plan plan) {
     Model model = make_model(name, kSmall, 1);
-    train::insert_learned_codecs(model, plan);
+    train::insert_learned_codecs(model, plan, plan.seed);
   };
   EXPECT_NO_THROW(insert("cnn", plan_with("conv:8x2", "conv:8x2")));
   EXPECT_NO_THROW(insert("cnn", plan_with("conv:8x2>uniform:8", "none")));
@@ -130,7 +130,7 @@ TEST(LearnedCodec, TrainsInAPipelineAsInOneStage) {
     auto plan = plan_with("conv:8x2>none", "conv:8x2", {1, 3});
     plan.place = {0, 1, 0};
     plan.chunks = 2;
-    train::insert_learned_codecs(model, plan);
+    train::insert_learned_codecs(model, plan, plan.seed);
     auto config = train::pipeline_config(plan);
     EXPECT_EQ(config.cuts, (std::vector<std::size_t>{2, 6}));
     EXPECT_EQ(config.codecs[0].forward, "none");

@@ -1,7 +1,12 @@
-// Every byte that leaves the client of a run is looked at: neither inputs nor labels are among them.
+// Every byte that leaves the client of a run is looked at: neither inputs nor labels are among them, nor its seed, paths and settings.
+#include <array>
 #include <numeric>
 
 #include "epipe/data/dataset.h"
+#include "epipe/data/loader.h"
+#include "epipe/model/model.h"
+#include "epipe/model/safetensors.h"
+#include "epipe/train/plan.h"
 #include "train/team.h"
 
 namespace epipe::train {
@@ -12,12 +17,27 @@ using testing::Machines;
 using testing::TempFolder;
 using testing::Watcher;
 
+bool appears(ByteView bytes, const std::vector<Bytes>& messages) {
+  return std::any_of(messages.begin(), messages.end(), [&](const Bytes& message) {
+    return std::search(message.begin(), message.end(), bytes.begin(), bytes.end()) != message.end();
+  });
+}
+
 bool appears(const torch::Tensor& values, const std::vector<Bytes>& messages) {
   const auto bytes = values.contiguous();
-  const auto* const begin = static_cast<const std::byte*>(bytes.data_ptr());
-  const auto* const end = begin + bytes.nbytes();
-  return std::any_of(messages.begin(), messages.end(),
-                     [&](const Bytes& message) { return std::search(message.begin(), message.end(), begin, end) != message.end(); });
+  return appears(ByteView(static_cast<const std::byte*>(bytes.data_ptr()), bytes.nbytes()), messages);
+}
+
+bool appears(const std::string& text, const std::vector<Bytes>& messages) { return appears(std::as_bytes(std::span(text)), messages); }
+
+std::vector<Bytes> sent_by_client(const TrainConfig& config, const TempFolder& folder) {
+  Countdown never;
+  std::vector<Bytes> seen;
+  never.seen = &seen;
+  Machines machines(testing::workers_of(config.place), folder.file("state"), never);
+  Watcher watcher;
+  train(config, watcher, watcher.stop, &machines);
+  return seen;
 }
 
 // Everything that leaves the client in a run of one step over these stages.
@@ -26,13 +46,15 @@ std::vector<Bytes> sent_by_client(const std::vector<int>& place, const TempFolde
   config.chunks = 1;
   config.max_steps = 1;
   config.shuffle = false;
-  Countdown never;
-  std::vector<Bytes> seen;
-  never.seen = &seen;
-  Machines machines(testing::workers_of(place), folder.file("state"), never);
-  Watcher watcher;
-  train(config, watcher, watcher.stop, &machines);
-  return seen;
+  return sent_by_client(config, folder);
+}
+
+// The first message of a kind.
+Message sent(const std::string& kind, const std::vector<Bytes>& messages) {
+  for (const Bytes& bytes : messages) {
+    if (auto message = read_message(bytes); message && message.value().kind == kind) return std::move(message).value();
+  }
+  throw std::runtime_error("no " + kind + " was sent");
 }
 
 layer::Batch first_batch() {
@@ -56,6 +78,94 @@ TEST(Privacy, NeitherInputsNorLabelsLeaveTheClient) {
 TEST(Privacy, LabelsGoToAClustersLastWorker) {
   const TempFolder folder;
   EXPECT_TRUE(appears(first_batch().targets, sent_by_client({0, 1}, folder)));
+}
+
+constexpr std::uint64_t kSeed = 0x5ec4e75eedc0ffeeULL;
+
+TrainConfig run_from_scratch(const TempFolder& folder) {
+  auto config = testing::team_run({0, 1, 0}, "conv:4x2>uniform:8", folder.file("run"));
+  config.model = "cnn";
+  config.cuts = {"1", "3"};
+  config.seed = kSeed;
+  config.lr_schedule = "polynomial";
+  config.warmup = 7919;
+  config.epochs = 104729;
+  config.lr = 0.0173205;
+  config.max_steps = 2;
+  return config;
+}
+
+TEST(Privacy, NeitherSeedNorSettingsLeaveTheClient) {
+  const TempFolder folder;
+  const auto seen = sent_by_client(run_from_scratch(folder), folder);
+  EXPECT_TRUE(appears(std::to_string(worker_seed(kSeed)), seen)) << "what a server draws dropout from is seen";
+  for (const std::string& text :
+       {std::to_string(kSeed), std::to_string(static_cast<std::int64_t>(kSeed)), std::string("5ec4e75eedc0ffee")}) {
+    EXPECT_FALSE(appears(text, seen)) << text;
+  }
+  std::array<std::byte, 8> bytes{};
+  store(MutableBytes(bytes), 0, kSeed);
+  EXPECT_FALSE(appears(ByteView(bytes), seen)) << "little-endian";
+  std::reverse(bytes.begin(), bytes.end());
+  EXPECT_FALSE(appears(ByteView(bytes), seen)) << "big-endian";
+  for (const std::string text : {"polynomial", "warmup", "7919", "epochs", "104729", "0.0173205", "synthetic", "data_part", "client"}) {
+    EXPECT_FALSE(appears(text, seen)) << text;
+  }
+  EXPECT_FALSE(appears(folder.path(), seen)) << "no path";
+}
+
+TEST(Privacy, NoPathOfDataOrWeightsLeavesTheClient) {
+  const TempFolder folder;
+  auto config = run_from_scratch(folder);
+  config.codec = "none";
+  config.weights = folder.file("first.safetensors");
+  const auto spec = data::make_synthetic(data::DataSpec::Kind::kImages, kSeed).train->spec();
+  ASSERT_TRUE(model::write_safetensors(config.weights, model::tensors_of(model::make_model("cnn", spec, 1)), {}));
+  const auto seen = sent_by_client(config, folder);
+  EXPECT_FALSE(appears(folder.path(), seen));
+  EXPECT_FALSE(appears(std::string("first.safetensors"), seen));
+}
+
+// What a server knows: its plan, and the first weights of its own layers.
+TEST(Privacy, AServersSeedGivesNeitherTheClientsLayersNorTheOrderOfItsData) {
+  const TempFolder folder;
+  const auto config = run_from_scratch(folder);
+  const auto seen = sent_by_client(config, folder);
+  const Plan plan = plan_from_json(sent("plan", seen).fields.at("plan"));
+  EXPECT_NE(plan.seed, kSeed);
+  const auto own = model::tensors_of(model::make_model("cnn", plan.data, kSeed));
+  const auto guessed = model::tensors_of(model::make_model("cnn", plan.data, plan.seed));
+  const auto first_weights = sent("load", seen).tensors;
+  for (const char* const name : {"features.0.conv.weight", "features.3.conv.weight", "classifier.linear.weight"}) {
+    EXPECT_FALSE(torch::equal(own.at(name), guessed.at(name))) << name;
+    EXPECT_FALSE(first_weights.contains(name)) << name << " is the client's";
+  }
+  EXPECT_TRUE(torch::equal(first_weights.at("features.1.conv.weight"), own.at("features.1.conv.weight")))
+      << "the seed decides the first weights of all layers";
+  const auto samples = sent("step", seen).fields.at("samples").get<std::vector<std::int64_t>>();
+  const auto size = data::make_synthetic(data::DataSpec::Kind::kImages, kSeed).train->size();
+  const auto order_by = [&](std::uint64_t seed) {
+    auto order = data::epoch_order(size, true, seed, 0);
+    order.resize(samples.size());
+    return order;
+  };
+  EXPECT_EQ(samples, order_by(kSeed));
+  EXPECT_NE(samples, order_by(plan.seed));
+}
+
+// A server has no use for the file's name, so the client does not ask it.
+TEST(Privacy, AModelThatServersCannotBuildIsRefusedBeforeItsPathLeaves) {
+  const TempFolder folder;
+  auto config = run_from_scratch(folder);
+  config.connect = {"127.0.0.1:1"};
+  config.model = "amoebanet_d:3x32";
+  config.cuts = {};
+  try {
+    const auto seen = sent_by_client(config, folder);
+    ADD_FAILURE() << seen.size() << " messages";
+  } catch (const std::invalid_argument& refused) {
+    EXPECT_NE(std::string(refused.what()).find("servers build models by name"), std::string::npos) << refused.what();
+  }
 }
 
 }  // namespace

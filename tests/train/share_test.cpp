@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <limits>
+#include <nlohmann/json.hpp>
 
 #include "support/train_run.h"
 #include "support/training.h"
@@ -51,6 +52,21 @@ TEST(Share, AnUpdateThatIsKnownBeforeTheGradientsGivesTheSameState) {
   expect_equal(one.model, other.model);
   expect_equal(one.optimizer, other.optimizer);
   expect_equal(one.encoders, other.encoders);
+}
+
+TEST(Share, RefusesACheckpointOfAnEarlierVersion) {
+  const auto share = connected_share();
+  Checkpoint saved = share->checkpoint();
+  EXPECT_NO_THROW(share->restore(saved));
+  auto config = nlohmann::json::parse(saved.config);
+  config.erase("format");
+  saved.config = config.dump();
+  try {
+    share->restore(saved);
+    ADD_FAILURE() << "it was restored";
+  } catch (const std::invalid_argument& refused) {
+    EXPECT_NE(std::string(refused.what()).find("earlier version"), std::string::npos) << refused.what();
+  }
 }
 
 TEST(Share, AStepThatFailedHalfwayIsNeverSaved) {

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <charconv>
 #include <csignal>
 #include <cstdlib>
 
@@ -84,6 +85,22 @@ void check_codecs(const TrainConfig& config) {
   for (const train::CodecAt& at : config.codec_at) check_codec("--codec-at", at.spec);
 }
 
+constexpr std::string_view kRandomSeed = "random";
+
+// 64 bits that nobody can guess, or the number.
+std::uint64_t seed_of(const std::string& text) {
+  std::uint64_t seed = 0;
+  if (text == kRandomSeed) {
+    if (::getentropy(&seed, sizeof(seed)) != 0) throw Failure("the operating system has no random numbers for --seed random");
+    return seed;
+  }
+  const auto [stop, status] = std::from_chars(text.data(), text.data() + text.size(), seed);
+  if (status != std::errc() || stop != text.data() + text.size()) {
+    throw UsageError(fmt::format("--seed: expected a number from 0 to 18446744073709551615, or random, got {}", text));
+  }
+  return seed;
+}
+
 }  // namespace
 
 TrainConfig checked(const TrainFlags& flags) {
@@ -94,6 +111,7 @@ TrainConfig checked(const TrainFlags& flags) {
     throw UsageError(std::string("--codec-at: ") + error.what());
   }
   check_codecs(config);
+  config.seed = seed_of(flags.seed);
   for (const std::string& device : config.devices) check_device("--devices", device);
   if (!config.connect.empty() && config.place.size() == 1) config.place = ring_of_servers(config.connect.size());
   const int workers = *std::max_element(config.place.begin(), config.place.end()) + 1;
@@ -146,6 +164,24 @@ void prepare_run_dir(TrainConfig& config) {
   }
 }
 
+// The number that --seed random drew when the run began.
+std::uint64_t recorded_seed(const std::string& run_dir) {
+  const std::string path = run_dir + "/config.toml";
+  const Bytes file = value_or_fail(read_file(path, 1 << 20));
+  const std::string text(reinterpret_cast<const char*>(file.data()), file.size());
+  constexpr std::string_view kLine = "\nseed = ";
+  const auto at = text.find(kLine);
+  if (at == std::string::npos) throw Failure(fmt::format("{} has no seed; give the run's own instead of --seed random", path));
+  const auto begin = at + kLine.size();
+  return seed_of(text.substr(begin, text.find('\n', begin) - begin));
+}
+
+// Rank 0 draws for all.
+std::uint64_t shared_seed(std::uint64_t own, transport::Group& world, transport::Patience patience) {
+  if (world.rank() == 0) world.board().put("seed", fmt::to_string(own));
+  return seed_of(world.board().get("seed", patience));
+}
+
 void lead(const TrainConfig& config, train::Reach* reach, std::unique_ptr<transport::Group> replicas = nullptr) {
   const auto& stop = stop_on_signals();
   Console console;
@@ -161,7 +197,7 @@ std::string own_device(const std::string& device, int local_rank) {
 }
 
 // One rank of a cluster: the first leads, the others follow.
-void run_rank(TrainConfig config) {
+void run_rank(TrainConfig config, bool random_seed) {
   std::signal(SIGPIPE, SIG_IGN);  // a rank that was killed shows as an error of its socket, with words
   auto place = transport::group_from_environment();
   place.backend = config.backend;
@@ -170,7 +206,9 @@ void run_rank(TrainConfig config) {
   place.timeout = std::chrono::milliseconds(static_cast<std::int64_t>(config.timeout * 1000));
   train::check_ranks(config, place.size);
   if (place.rank == 0) prepare_run_dir(config);
+  if (place.rank == 0 && random_seed && config.resume) config.seed = recorded_seed(config.run_dir);
   const auto group = transport::make_group(place);
+  if (random_seed) config.seed = shared_seed(config.seed, *group, place.timeout);
   auto cluster = train::join_cluster(config, *group);
   if (place.rank == 0) {
     const auto reach = train::reach_ranks(cluster);
@@ -184,10 +222,12 @@ void run_rank(TrainConfig config) {
 void run_train(const TrainFlags& flags) {
   TrainConfig config = checked(flags);
   try {
-    if (transport::launched_as_rank()) return run_rank(config);
+    const bool random_seed = flags.seed == kRandomSeed;
+    if (transport::launched_as_rank()) return run_rank(config, random_seed);
     if (config.backend != "gloo") throw UsageError("--backend is for the ranks of a cluster; start them with epipe launch");
     if (config.replicas > 1) train::check_ranks(config, 0);
     prepare_run_dir(config);
+    if (random_seed && config.resume) config.seed = recorded_seed(config.run_dir);
     if (config.connect.empty() && says_how_to_connect(flags.security)) {
       throw UsageError("--tls, --ca, --cert, --key, --token-file and --insecure are for --connect; leave them out or say where to connect");
     }
@@ -257,7 +297,8 @@ void add_stage_flags(CLI::App& command, TrainFlags& flags) {
   command.add_option("--codec-backward", c.codec_backward, "Codec of gradients, instead of --codec");
   command.add_option("--codec-at", flags.codec_at, "CUT:DIRECTION=CODEC for one cut and direction, e.g. 1:backward=topk:0.1");
   command.add_option("--batch", c.batch, "Samples per batch")->check(positive_number())->capture_default_str();
-  command.add_option("--seed", c.seed, "Of weights, data order and dropout")->capture_default_str();
+  command.add_option("--seed", flags.seed, "Of weights, data order and dropout: a number, or random (recorded in config.toml)")
+      ->capture_default_str();
   command.add_option("--threads", c.threads, "Threads of each worker inside an operator")
       ->check(CLI::Range(1, 1024))
       ->capture_default_str();

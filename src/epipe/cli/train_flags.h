@@ -13,6 +13,7 @@ namespace epipe::cli {
 struct TrainFlags {
   train::TrainConfig config;
   std::vector<std::string> codec_at;
+  std::string seed = "0";  // a number, or "random"
   std::string weights;
   SecurityFlags security;
 };

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <numbers>
 
+#include "epipe/base/sha256.h"
 #include "epipe/layer/cuda/dropout.h"
 #include "epipe/layer/scramble.h"
 
@@ -30,9 +31,11 @@ thread_local int torch_dropouts = 0;  // TorchDropout objects that live
 }  // namespace
 
 std::uint64_t key_of(std::uint64_t seed, std::string_view name) {
-  std::uint64_t hash = 0xcbf29ce484222325ULL;
-  for (const char c : name) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3ULL;
-  return mix(seed, hash);
+  Bytes bytes;
+  append(bytes, seed);
+  const auto text = std::as_bytes(std::span(name));
+  bytes.insert(bytes.end(), text.begin(), text.end());
+  return load<std::uint64_t>(sha256(bytes), 0);
 }
 
 std::uint64_t mix(std::uint64_t key, std::uint64_t number) { return scramble(scramble(key + kGolden) ^ number); }

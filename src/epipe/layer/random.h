@@ -10,7 +10,8 @@
 // Random numbers that depend on names and numbers alone, so that every placement and every replay draws the same.
 namespace epipe::layer {
 
-// A 64-bit key of a seed and a name (FNV-1a, then mixed).
+// A 64-bit key of a seed and a name: the first bytes of SHA-256(seed, name). Who has the key, or numbers drawn with it, can compute
+// neither the seed nor the key of another name; what follows a key is easy to compute back.
 std::uint64_t key_of(std::uint64_t seed, std::string_view name);
 // Mixes another number into a key.
 std::uint64_t mix(std::uint64_t key, std::uint64_t number);

@@ -91,6 +91,27 @@ void lead_replica(const TrainConfig& config, Cluster cluster) {
   follow(*commands, here, kIdle);
 }
 
+std::string agreed(int rank) { return fmt::format("agreed/{}", rank); }
+
+// Settings that are not in the plan, which is for servers too. Every rank compares its own with those of rank 0, which hears from all, so
+// that each of them ends with the reason.
+void compare_settings(const TrainConfig& config, Group& world) {
+  transport::Board& board = world.board();
+  const nlohmann::json own = client_settings(config);
+  if (world.rank() > 0) {
+    const auto theirs = nlohmann::json::parse(board.get("settings", patience_of(config)), nullptr, /*allow_exceptions=*/false);
+    const std::string different = differences(own, theirs);
+    board.put(agreed(world.rank()), different);
+    if (!different.empty()) throw std::invalid_argument("rank 0 has another configuration: " + different);
+    return;
+  }
+  board.put("settings", own.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
+  for (int rank = 1; rank < world.size(); ++rank) {
+    const std::string different = board.get(agreed(rank), patience_of(config));
+    if (!different.empty()) throw std::invalid_argument(fmt::format("rank {} has another configuration: {}", rank, different));
+  }
+}
+
 }  // namespace
 
 int ranks_of(const TrainConfig& config) { return config.replicas * workers_of(config); }
@@ -117,6 +138,7 @@ Cluster join_cluster(const TrainConfig& config, Group& world) {
   if (cluster.rank == 0) world.board().put("numbers", numbers);
   const std::string theirs = world.board().get("numbers", patience_of(config));
   if (theirs != numbers) throw std::invalid_argument(fmt::format("rank 0 has {}, rank {} has {}", theirs, cluster.rank, numbers));
+  compare_settings(config, world);
   if (cluster.replicas == 1) return cluster;
   std::vector<int> own;
   std::vector<int> across;

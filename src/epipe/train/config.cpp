@@ -23,6 +23,28 @@ CodecAt parse_codec_at(const std::string& text) {
   return at;
 }
 
+std::map<std::string, std::string> client_settings(const TrainConfig& c) {
+  return {{"seed", fmt::to_string(c.seed)},
+          {"data", c.data},
+          {"batch", fmt::to_string(c.batch)},
+          {"epochs", fmt::to_string(c.epochs)},
+          {"lr", fmt::to_string(c.lr)},
+          {"lr_schedule", c.lr_schedule},
+          {"lr_power", fmt::to_string(c.lr_power)},
+          {"warmup", fmt::to_string(c.warmup)},
+          {"clip", fmt::to_string(c.clip)},
+          {"shuffle", fmt::to_string(c.shuffle)},
+          {"weights", c.weights},
+          {"image_size", fmt::to_string(c.image_size)},
+          {"resize_on", c.resize_on},
+          {"augment", c.augment},
+          {"max_length", fmt::to_string(c.max_length)},
+          {"bpe", c.bpe},
+          {"replicas", fmt::to_string(c.replicas)},
+          {"bucket", fmt::to_string(c.bucket)},
+          {"data_part", fmt::to_string(c.data_part)}};
+}
+
 std::string to_toml(const TrainConfig& c) {
   std::vector<std::string> codec_at;
   for (const CodecAt& at : c.codec_at) codec_at.push_back(fmt::format("{}:{}={}", at.cut, at.forward ? "forward" : "backward", at.spec));

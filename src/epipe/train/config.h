@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -73,6 +74,9 @@ struct TrainConfig {
   bool resume = false;
   std::int64_t error_every = 10;  // steps between measurements of the codecs' error; 0: never
 };
+
+// What only the client of a run uses, but a run that continues must share, by flag.
+std::map<std::string, std::string> client_settings(const TrainConfig& config);
 
 // The configuration as the text of a TOML file that `epipe train --config` reads back.
 std::string to_toml(const TrainConfig& config);

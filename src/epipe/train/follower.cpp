@@ -85,7 +85,7 @@ Message Follower::plan(const Message& command) {
     if (config_.admit) config_.admit(theirs, worker_);
     const std::vector<torch::Device> devices(static_cast<std::size_t>(count), config_.device);
     model::Model model = model::build_model(plan.model, plan.data);  // the client sends the weights
-    insert_learned_codecs(model, plan);
+    insert_learned_codecs(model, plan, 0);
     share_ =
         std::make_unique<Share>(plan, model, Here{{worker_}, devices, &tracer_, 0, {}, std::move(config_.replicas), config_.bucket_bytes});
     plan_ = theirs;

@@ -37,7 +37,7 @@ std::vector<model::LayerCost> costs_of_one_sample(const model::Model& model, con
 
 }  // namespace
 
-void insert_learned_codecs(model::Model& model, Plan& plan) {
+void insert_learned_codecs(model::Model& model, Plan& plan, std::uint64_t seed) {
   std::vector<std::optional<model::LearnedCodec>> learned;
   for (std::size_t cut = 0; cut < plan.codecs.size(); ++cut) learned.push_back(take_learned(plan.codecs[cut], cut));
   if (std::none_of(learned.begin(), learned.end(), [](const auto& codec) { return codec.has_value(); })) return;
@@ -53,7 +53,7 @@ void insert_learned_codecs(model::Model& model, Plan& plan) {
       throw std::invalid_argument(fmt::format("cut {} carries {} tensors; learned codecs take cuts with one", cut, shapes.size()));
     }
     try {
-      plan.cuts[cut] = model::insert_learned_codec(model, plan.cuts[cut], *learned[cut], shapes[0], plan.seed);
+      plan.cuts[cut] = model::insert_learned_codec(model, plan.cuts[cut], *learned[cut], shapes[0], seed);
     } catch (const std::invalid_argument& error) {
       throw std::invalid_argument(fmt::format("cut {}: {}", cut, error.what()));
     }

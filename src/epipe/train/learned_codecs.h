@@ -6,7 +6,7 @@
 namespace epipe::train {
 
 // Takes the learned part (conv:, linear:) out of every cut's codecs and inserts its layers around the cut instead; the cuts move along.
-// Throws std::invalid_argument where a codec does not fit.
-void insert_learned_codecs(model::Model& model, Plan& plan);
+// `seed` is of their first values. Throws std::invalid_argument where a codec does not fit.
+void insert_learned_codecs(model::Model& model, Plan& plan, std::uint64_t seed);
 
 }  // namespace epipe::train

@@ -3,9 +3,13 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 #include <set>
 #include <stdexcept>
+
+#include "epipe/data/sample_values.h"
+#include "epipe/layer/random.h"
 
 namespace epipe::train {
 namespace {
@@ -16,6 +20,10 @@ using nlohmann::json;
 constexpr std::size_t kMaxStages = 1024;
 constexpr std::size_t kMaxTextBytes = 4096;
 constexpr std::int64_t kMaxExtent = 1 << 20;
+constexpr std::size_t kMaxSampleDims = 8;
+constexpr std::uint64_t kMaxSampleValues = 1 << 26;
+
+constexpr int kCheckpointFormat = 2;  // 1, without a number, had the client's seed in every process
 
 [[noreturn]] void refuse(std::string_view field, std::string_view what) {
   throw std::invalid_argument(fmt::format("the plan's {} {}", field, what));
@@ -66,6 +74,9 @@ data::DataSpec data_from_json(const json& object) {
   for (const std::int64_t extent : data.shape) {
     if (extent < 1 || extent > kMaxExtent) refuse("data shape", fmt::format("has an extent of {}", extent));
   }
+  if (data.shape.size() > kMaxSampleDims) refuse("data shape", fmt::format("has more than {} dims", kMaxSampleDims));
+  const auto values = data::sample_values(data.shape);
+  if (!values || *values > kMaxSampleValues) refuse("data shape", fmt::format("has more than {} values per sample", kMaxSampleValues));
   data.classes = get_within(object, "classes", 1, kMaxExtent);
   data.vocabulary = get_within(object, "vocabulary", 0, kMaxExtent);
   data.regression = get<bool>(object, "regression");
@@ -123,9 +134,19 @@ json to_json(const Plan& plan) {
           {"precision", to_string(plan.precision)},
           {"loss_scaling", plan.loss_scaling},
           {"threads", plan.threads},
-          {"update", update_to_json(plan.update)},
-          {"client", plan.client}};
+          {"update", update_to_json(plan.update)}};
 }
+
+json checkpoint_fingerprint(const Plan& plan) {
+  json all = to_json(plan);
+  all["format"] = kCheckpointFormat;
+  if (plan.client.empty()) return all;
+  all["client"] = plan.client;
+  all.erase("seed");  // the client's own says it all
+  return all;
+}
+
+std::uint64_t worker_seed(std::uint64_t client_seed) { return layer::key_of(client_seed, "workers"); }
 
 Plan plan_from_json(const json& object) {
   Plan plan;
@@ -140,6 +161,7 @@ Plan plan_from_json(const json& object) {
   plan.schedule = get_text(object, "schedule");
   for (const auto& pair : get_list<std::vector<std::string>>(object, "codecs")) {
     if (pair.size() != 2) refuse("codecs", "are not pairs");
+    if (std::max(pair[0].size(), pair[1].size()) > kMaxTextBytes) refuse("codecs", fmt::format("are longer than {} bytes", kMaxTextBytes));
     plan.codecs.push_back({pair[0], pair[1]});
   }
   if (plan.codecs.size() != plan.cuts.size()) refuse("codecs", "do not match its cuts");
@@ -149,7 +171,6 @@ Plan plan_from_json(const json& object) {
   plan.loss_scaling = get<bool>(object, "loss_scaling");
   plan.threads = static_cast<int>(get_within(object, "threads", 1, 1024));
   plan.update = update_from_json(get<json>(object, "update"));
-  plan.client = get<std::map<std::string, std::string>>(object, "client");
   return plan;
 }
 

@@ -12,11 +12,11 @@
 namespace epipe::train {
 
 // What all processes of a run must have in common: the model and how it is cut, placed, coded and updated. It goes from the client to the
-// others as text, and into checkpoints.
+// others as text, and into checkpoints; `client` stays with the client.
 struct Plan {
   std::string model;
   data::DataSpec data;
-  std::uint64_t seed = 0;
+  std::uint64_t seed = 0;         // of dropout: worker_seed() of the client's
   std::vector<std::size_t> cuts;  // layer indices
   std::vector<int> place;
   int chunks = 1;
@@ -28,10 +28,17 @@ struct Plan {
   bool loss_scaling = false;
   int threads = 1;
   OptimizerConfig update{};
-  std::map<std::string, std::string> client;  // what only the client uses (batch size, learning rate, ...), by flag
+  std::map<std::string, std::string> client;  // what only the client uses (its seed, data, batch size, ...), by flag
 };
 
+// What all workers of a run draw their random numbers from. The client's seed, which decides first weights and the order of the data,
+// cannot be computed back from it.
+std::uint64_t worker_seed(std::uint64_t client_seed);
+
+// What leaves the client.
 nlohmann::json to_json(const Plan& plan);
+// What a checkpoint here must agree with: the same, and what only the client uses where this is the client.
+nlohmann::json checkpoint_fingerprint(const Plan& plan);
 // Trusts nothing. Throws std::invalid_argument that names the field.
 Plan plan_from_json(const nlohmann::json& json);
 

@@ -74,33 +74,19 @@ std::vector<pipeline::CutCodecs> choose_codecs(const TrainConfig& config, std::s
   return codecs;
 }
 
-// What only the client uses, but a run that continues must share.
-std::map<std::string, std::string> client_settings(const TrainConfig& c) {
-  return {{"data", c.data},
-          {"batch", fmt::to_string(c.batch)},
-          {"epochs", fmt::to_string(c.epochs)},
-          {"lr", fmt::to_string(c.lr)},
-          {"lr_schedule", c.lr_schedule},
-          {"lr_power", fmt::to_string(c.lr_power)},
-          {"warmup", fmt::to_string(c.warmup)},
-          {"clip", fmt::to_string(c.clip)},
-          {"shuffle", fmt::to_string(c.shuffle)},
-          {"weights", c.weights},
-          {"image_size", fmt::to_string(c.image_size)},
-          {"resize_on", c.resize_on},
-          {"augment", c.augment},
-          {"max_length", fmt::to_string(c.max_length)},
-          {"bpe", c.bpe},
-          {"replicas", fmt::to_string(c.replicas)},
-          {"bucket", fmt::to_string(c.bucket)},
-          {"data_part", fmt::to_string(c.data_part)}};
+// A server knows models by name; a file's name would tell it about this machine and nothing else.
+void check_portable(const TrainConfig& config, const std::string& model) {
+  if (config.connect.empty() || model::is_portable(model)) return;
+  throw std::invalid_argument(
+      fmt::format("{} cannot be trained with --connect: servers build models by name and open no files", config.model));
 }
 
 Plan make_plan(const TrainConfig& config, const model::Model& model, const data::Dataset& data) {
   Plan plan;
   plan.model = model::portable_name(config.model);
+  check_portable(config, plan.model);
   plan.data = seen_by_model(config, data.spec());
-  plan.seed = config.seed;
+  plan.seed = worker_seed(config.seed);
   plan.cuts = choose_cuts(config, model, data);
   plan.place = config.place;
   plan.chunks = config.chunks;
@@ -138,7 +124,7 @@ Run::Run(const TrainConfig& config, Tracer* tracer, Reach* reach, std::unique_pt
   for (const std::size_t cut : plan_.cuts) cut_names_.push_back(cut < model_.layers.size() ? model_.layers[cut]->name() : "");
   shared_plan_ = plan_;
   notes_ = model_.notes;
-  insert_learned_codecs(model_, plan_);
+  insert_learned_codecs(model_, plan_, config_.seed);
   Here here;
   if (reach != nullptr) here.workers = {0};
   for (const std::string& device : config_.devices) here.devices.emplace_back(device);
@@ -216,7 +202,7 @@ model::Model Run::initial_model() {
   if (std::exchange(started_, true)) {
     model = model::make_model(config_.model, seen_by_model(config_, data_.train->spec()), config_.seed);
     Plan plan = shared_plan_;
-    insert_learned_codecs(model, plan);
+    insert_learned_codecs(model, plan, config_.seed);
   }
   if (!weights_file_.empty()) load_weights(model);
   return model;

@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 #include <stdexcept>
 
+#include "epipe/base/bounded_json.h"
 #include "epipe/boundary/device_stream.h"
 #include "epipe/layer/batch_norm.h"
 #include "epipe/model/named_tensors.h"
@@ -243,7 +244,7 @@ void Share::start_over(const NamedTensors& from) {
 
 Checkpoint Share::checkpoint() const {
   check_whole();
-  Checkpoint c{steps_done_, weights(), {}, encoders_, to_json(plan_).dump()};
+  Checkpoint c{steps_done_, weights(), {}, encoders_, checkpoint_fingerprint(plan_).dump()};
   for (std::size_t w = 0; w < optimizers_.size(); ++w) {
     if (!optimizers_[w]) continue;
     for (auto& [name, tensor] : optimizers_[w]->state()) c.optimizer[fmt::format("{}/{}", w, name)] = tensor;
@@ -253,8 +254,13 @@ Checkpoint Share::checkpoint() const {
 }
 
 void Share::restore(const Checkpoint& c) {
-  const auto there = nlohmann::json::parse(c.config, nullptr, false);
-  const std::string different = differences(to_json(plan_), there.is_object() ? there : nlohmann::json::object());
+  const auto parsed = parse_bounded_json(c.config);
+  if (!parsed || !parsed.value().is_object()) throw std::invalid_argument("cannot resume, the checkpoint does not say of which run it is");
+  const nlohmann::json& there = parsed.value();
+  if (!there.contains("format")) {
+    throw std::invalid_argument("cannot resume, the checkpoint is of an earlier version of epipe; continue with that one, or begin anew");
+  }
+  const std::string different = differences(checkpoint_fingerprint(plan_), there);
   if (!different.empty()) throw std::invalid_argument(fmt::format("cannot resume, the checkpoint is of another run: {}", different));
   applied_ = false;
   disconnect();
