@@ -85,6 +85,15 @@ TEST(Models, TakeTheirNumberOfClassesAndChannelsFromTheData) {
   EXPECT_THROW(build_model("vgg13", kImages), std::invalid_argument) << "too small to be halved five times";
 }
 
+TEST(Models, RefuseWeightsBeyondAnyModelBeforeTheyAreAllocated) {
+  EXPECT_THROW(layer::new_weight({std::int64_t{1} << 31, 2}), std::invalid_argument);
+  EXPECT_THROW(layer::new_weight({std::int64_t{1} << 40, std::int64_t{1} << 40, 0}), std::invalid_argument)
+      << "even where the product is 0";
+  EXPECT_EQ(layer::new_weight({3, 0, 2}).numel(), 0);
+  const std::int64_t large = std::int64_t{1} << 32;
+  EXPECT_THROW(build_model("mlp", {data::DataSpec::Kind::kImages, {large, large}, 2}), std::invalid_argument) << "2^64 is 0 in 64 bits";
+}
+
 TEST(Models, StartAsTorchvisionDoesAndTheSameForTheSameSeed) {
   const auto tensors = tensors_of(make_model("resnet18", kImages, 1));
   const auto& conv = tensors.at("layer2.0.conv1.weight");  // [128, 64, 3, 3]

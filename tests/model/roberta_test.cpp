@@ -114,6 +114,10 @@ TEST(RobertaConfig, RefusesWhatItCannotBuild) {
   EXPECT_NE(message(R"({"num_hidden_layers": 1000000})").find("num_hidden_layers"), std::string::npos);
   EXPECT_NE(message(R"({"hidden_dropout_prob": 1.0})").find("hidden_dropout_prob"), std::string::npos);
   EXPECT_NE(message(R"({"vocab_size": 1})").find("pad_token_id"), std::string::npos);
+  EXPECT_NE(message(R"({"hidden_size": 1048576, "num_attention_heads": 1, "num_hidden_layers": 1000})").find("weights, got"),
+            std::string::npos);
+  const std::string deep = R"({"vocab_size":)" + std::string(400'000, '[') + std::string(400'000, ']') + "}";
+  EXPECT_NE(message(deep).find("JSON object"), std::string::npos) << "nested beyond any stack";
 }
 
 TEST(RobertaConfig, DropoutOfTheHeadIsThatOfTheRestUnlessGiven) {

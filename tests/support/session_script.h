@@ -164,6 +164,7 @@ inline std::vector<Bytes> play(const Script& script, const std::string& checkpoi
   std::array<ScriptedFrames, kCuts> frames{ScriptedFrames(script.frames[0]), ScriptedFrames(script.frames[1])};
   train::FollowerConfig config;
   config.checkpoints = checkpoints;
+  config.log = [](const std::string&) {};  // as a server has one: the client is told no path
   config.patience = patience;
   config.way = [&](const train::WayRequest& request) {
     return std::make_unique<ScriptedWay>(frames[static_cast<std::size_t>(request.cut) % kCuts], patience);

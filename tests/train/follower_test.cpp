@@ -6,6 +6,7 @@
 #include <fstream>
 
 #include "epipe/model/portable.h"
+#include "epipe/train/metrics.h"
 #include "epipe/train/timeline.h"
 #include "epipe/transport/inproc/inproc.h"
 #include "support/session_cases.h"
@@ -78,6 +79,15 @@ TEST(Timeline, OfAPeerKeepsItsEventsAndNothingElse) {
   EXPECT_EQ(timeline_from_json(json(std::vector<json>(kFollowerEvents + 9, {1, "wait", "", 0, 1, 0})), 1, 2, 0).size(), kFollowerEvents);
 }
 
+// A name that is cut within a letter would be no UTF-8, and the trace could not be written.
+TEST(Timeline, NamesOfAPeerArePrintable) {
+  const json events = {{1, "wait", std::string(31, 'x') + "\xc3\xa9\x1b[2J", 0, 1, 0}};
+  const auto read = timeline_from_json(events, 1, 2, 0);
+  ASSERT_EQ(read.size(), 1U);
+  EXPECT_EQ(read[0].name, std::string(31, 'x') + "?");
+  EXPECT_NO_THROW(trace_json(read, 2));
+}
+
 TEST(Message, QuotesBytesThatAreNotText) {
   const auto read = read_message(to_bytes({"failed", {{"error", "a name like \xff\xfe"}}}));
   ASSERT_TRUE(read.ok());
@@ -140,6 +150,49 @@ TEST_F(Follower_, NamesWhatIsWrongWithAPlan) {
   EXPECT_NE(
       refused("data", {{"kind", "images"}, {"shape", {1 << 30}}, {"classes", 2}, {"vocabulary", 0}, {"regression", false}}).find("extent"),
       std::string::npos);
+}
+
+// Numbers of a peer are multiplied: none of these may overflow, nor make it allocate what no model needs.
+TEST_F(Follower_, RefusesAPlanOfGiants) {
+  const auto refused = [&](const std::string& model, const json& shape, const std::string& codec = "none") {
+    Follower follower(config());
+    Message message = plan_message();
+    auto& plan = message.fields["plan"];
+    plan["model"] = model;
+    plan["data"] = {{"kind", model.starts_with("roberta") || model == "transformer" ? "text" : "images"},
+                    {"shape", shape},
+                    {"classes", 2},
+                    {"vocabulary", 10},
+                    {"regression", false}};
+    plan["codecs"] = std::vector<std::vector<std::string>>(2, {codec, codec});
+    return error(follower.obey(message));
+  };
+  constexpr int kLarge = 1 << 20;
+  EXPECT_NE(refused("mlp", {kLarge, kLarge, kLarge, kLarge}).find("values per sample"), std::string::npos) << "2^80 is 0 in 64 bits";
+  EXPECT_NE(refused("mlp", {kLarge, kLarge, 1 << 12}).find("values per sample"), std::string::npos);
+  EXPECT_NE(refused("mlp", {kLarge, 32}).find("at most 16777216 values"), std::string::npos);
+  EXPECT_NE(refused("mlp", std::vector<int>(1000, 1)).find("more than 8 dims"), std::string::npos);
+  EXPECT_NE(refused("cnn", {3, kLarge, kLarge}).find("values per sample"), std::string::npos);
+  EXPECT_NE(refused("cnn", {3, 64, 64}, "conv:65536x64").find("is too large"), std::string::npos);
+  EXPECT_NE(refused(R"(roberta:{"hidden_size":1048576,"num_attention_heads":1})", {8}).find("weights, got"), std::string::npos);
+  EXPECT_NE(refused("mlp", {4}, std::string(5000, 'x')).find("longer than 4096 bytes"), std::string::npos);
+}
+
+TEST_F(Follower_, TellsItsClientNoPath) {
+  FollowerConfig c = config();
+  std::vector<std::string> logged;
+  c.log = [&](const std::string& error) { logged.push_back(error); };
+  Follower follower(std::move(c));
+  follower.obey(plan_message());
+  follower.obey(load_message());
+  const std::string lost = error(follower.obey({"restore", {{"step", 77}}}));
+  EXPECT_NE(lost.find("checkpoints/step-000000077"), std::string::npos) << lost;
+  std::ofstream(folder_.file("checkpoints")) << "a file where a folder should be";
+  const std::string unsaved = error(follower.obey({"save"}));
+  EXPECT_NE(unsaved.find("cannot"), std::string::npos) << unsaved;
+  for (const std::string& told : {lost, unsaved}) EXPECT_EQ(told.find(folder_.path()), std::string::npos) << told;
+  ASSERT_EQ(logged.size(), 2U);
+  for (const std::string& line : logged) EXPECT_NE(line.find(folder_.path()), std::string::npos) << line;
 }
 
 TEST_F(Follower_, RefusesWeightsThatDoNotFit) {

@@ -8,6 +8,10 @@
 // What layers are built of: parameters under the names torchvision and PyTorch give them, and one forward each.
 namespace epipe::layer {
 
+// A parameter before its first values. Throws std::invalid_argument where it is far larger than that of any model, before it is
+// allocated: shapes may come from a peer.
+torch::Tensor new_weight(torch::IntArrayRef shape);
+
 // y = x W^T + b. weight [out, in], bias [out]
 class Linear : public torch::nn::Module {
  public:

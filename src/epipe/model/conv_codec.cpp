@@ -56,7 +56,7 @@ class Transposed final : public torch::nn::Module {
  public:
   explicit Transposed(const SetShape& s)
       : shape_(s),
-        weight_(register_parameter("weight", torch::zeros({s.channels, s.in, s.kernel, s.kernel}))),
+        weight_(register_parameter("weight", layer::new_weight({s.channels, s.in, s.kernel, s.kernel}))),
         bias_(register_parameter("bias", torch::zeros({s.in}))) {}
 
   // The rows and columns at the end that no window reached come back as the bias alone.

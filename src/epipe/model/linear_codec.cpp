@@ -26,7 +26,7 @@ class LinearEncode final : public layer::Layer {
   LinearEncode(const std::string& name, const LearnedCodec& codec, std::int64_t size)
       : Layer(name),
         codec_(codec),
-        weight_(register_parameter("weight", torch::zeros({codec.rank, size}))),
+        weight_(register_parameter("weight", layer::new_weight({codec.rank, size}))),
         bias_(register_parameter("bias", torch::zeros({codec.rank}))),
         rank_(register_buffer("rank", torch::full({}, codec.rank, torch::kInt64))),
         batches_(register_buffer("batches", torch::zeros({}, torch::kInt64))) {}
@@ -66,7 +66,7 @@ class LinearDecode final : public layer::Layer {
   LinearDecode(const std::string& name, const LearnedCodec& codec, std::int64_t size)
       : Layer(name),
         over_tokens_(codec.over_tokens),
-        weight_(register_parameter("weight", torch::zeros({size, codec.rank}))),
+        weight_(register_parameter("weight", layer::new_weight({size, codec.rank}))),
         bias_(register_parameter("bias", torch::zeros({size}))) {}
 
   Tensors forward(const Tensors& in, const ForwardContext&) override {

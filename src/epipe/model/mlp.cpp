@@ -1,8 +1,10 @@
 // mlp: four fully connected layers with ReLU between them.
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <stdexcept>
 
+#include "epipe/data/sample_values.h"
 #include "epipe/layer/modules.h"
 #include "epipe/model/zoo.h"
 
@@ -11,6 +13,7 @@ namespace {
 
 constexpr std::int64_t kMlpHidden = 128;
 constexpr int kLayers = 4;
+constexpr std::uint64_t kMaxInputs = 1 << 24;
 
 // [B, ...] -> [B, out]
 class MlpLayer final : public layer::Layer {
@@ -33,8 +36,12 @@ class MlpLayer final : public layer::Layer {
 
 Layers make_mlp(const data::DataSpec& data, const std::string&) {
   if (data.kind != data::DataSpec::Kind::kImages) throw std::invalid_argument("mlp takes images or vectors, not text; use transformer");
-  std::int64_t in = 1;
-  for (const std::int64_t dim : data.shape) in *= dim;
+  const auto values = data::sample_values(data.shape);
+  if (!values || *values > kMaxInputs) {
+    throw std::invalid_argument(
+        fmt::format("mlp takes samples of at most {} values, got shape [{}]; use cnn", kMaxInputs, fmt::join(data.shape, ", ")));
+  }
+  auto in = static_cast<std::int64_t>(*values);
   Layers layers;
   for (int i = 0; i < kLayers; ++i) {
     const bool last = i + 1 == kLayers;

@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <vector>
 
+#include "epipe/base/printable.h"
+
 namespace epipe::model {
 namespace {
 
@@ -47,11 +49,6 @@ Result<void> load_into(const NamedTensors& from, const NamedTensors& to) {
   return {};
 }
 
-std::string in_quotes(std::string_view name) {
-  std::string text(name.substr(0, kMaxShown));
-  std::replace_if(
-      text.begin(), text.end(), [](char c) { return c < ' ' || c > '~'; }, '?');
-  return fmt::format("\"{}{}\"", text, name.size() > kMaxShown ? "..." : "");
-}
+std::string in_quotes(std::string_view name) { return fmt::format("\"{}\"", printable(name, kMaxShown)); }
 
 }  // namespace epipe::model

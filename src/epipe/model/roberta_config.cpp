@@ -4,6 +4,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "epipe/base/bounded_json.h"
 #include "epipe/base/file.h"
 
 namespace epipe::model {
@@ -12,6 +13,7 @@ namespace {
 constexpr std::uint64_t kMaxBytes = 1 << 20;
 constexpr std::int64_t kMaxSize = 1 << 20;
 constexpr std::int64_t kMaxLayers = 1000;
+constexpr std::int64_t kMaxWeights = std::int64_t{1} << 34;  // the largest there is has 1.1e10
 
 // Reads fields of an object; remembers the first that does not fit.
 class RobertaFields {
@@ -58,11 +60,18 @@ class RobertaFields {
   std::string complaint_;
 };
 
+// Of embeddings, attention and feed-forward. Sizes of at most 2^20 and 1000 layers leave room in 63 bits.
+std::int64_t matrix_values(const RobertaConfig& c) {
+  const std::int64_t rows = c.vocab_size + c.max_position_embeddings + c.type_vocab_size;
+  return c.hidden_size * (rows + c.num_hidden_layers * (4 * c.hidden_size + 2 * c.intermediate_size));
+}
+
 }  // namespace
 
 Result<RobertaConfig> parse_roberta_config(std::string_view json) {
-  const auto object = nlohmann::json::parse(json, nullptr, /*allow_exceptions=*/false);
-  if (!object.is_object()) return bad_file("expected a JSON object with a RoBERTa's sizes");
+  const auto parsed = parse_bounded_json(json);
+  if (!parsed || !parsed.value().is_object()) return bad_file("expected a JSON object with a RoBERTa's sizes");
+  const nlohmann::json& object = parsed.value();
   RobertaConfig c;
   c.max_position_embeddings = 512;
   c.type_vocab_size = 2;
@@ -90,6 +99,9 @@ Result<RobertaConfig> parse_roberta_config(std::string_view json) {
   }
   if (c.pad_token_id >= c.vocab_size) fields.complain(fmt::format("pad_token_id {} is no token of {}", c.pad_token_id, c.vocab_size));
   if (c.pad_token_id + 1 >= c.max_position_embeddings) fields.complain("max_position_embeddings leaves no position after the padding's");
+  if (const std::int64_t weights = matrix_values(c); weights > kMaxWeights) {
+    fields.complain(fmt::format("expected sizes of a model with at most {} weights, got {}", kMaxWeights, weights));
+  }
   if (!fields.complaint().empty()) return bad_file(fields.complaint());
   return c;
 }

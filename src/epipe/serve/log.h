@@ -8,13 +8,17 @@
 #include <string>
 #include <utility>
 
+#include "epipe/base/printable.h"
+
 namespace epipe::serve {
 
-// One line on stderr with the time. Never tokens or tickets. A log that cannot be written is no reason to end.
+// One line on stderr with the time, printable and bounded whatever a client chose of its words. Never tokens or tickets. A log that cannot
+// be written is no reason to end.
 template <typename... Args>
 void log(fmt::format_string<Args...> format, Args&&... args) {
   const auto now = std::chrono::system_clock::to_time_t(std::chrono::system_clock::now());
-  const std::string line = fmt::format("{:%Y-%m-%d %H:%M:%S} {}\n", fmt::gmtime(now), fmt::format(format, std::forward<Args>(args)...));
+  const std::string line =
+      fmt::format("{:%Y-%m-%d %H:%M:%S} {}\n", fmt::gmtime(now), printable(fmt::format(format, std::forward<Args>(args)...)));
   std::fputs(line.c_str(), stderr);
 }
 

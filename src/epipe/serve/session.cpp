@@ -80,6 +80,7 @@ class Session {
     follower.admit = [this](const nlohmann::json& plan, int worker) { admit(plan, worker, config_.limits); };
     follower.way = [this](const train::WayRequest& request) { return way(request); };
     follower.checkpoints = config_.state_dir + "/checkpoints";
+    follower.log = [](const std::string& error) { log("{}", error); };
     follower.device = torch::Device(config_.device);
     follower.patience = patience_of(config_.limits.timeout);
     follower.drain = &drain_;

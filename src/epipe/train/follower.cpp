@@ -17,6 +17,8 @@ namespace {
 
 using nlohmann::json;
 
+constexpr std::string_view kCheckpointsShown = "checkpoints";
+
 Message failed(const std::string& error, bool again) { return {"failed", {{"error", error}, {"again", again}}}; }
 
 }  // namespace
@@ -47,7 +49,21 @@ Message answer_of(const std::function<Message()>& work) {
 }
 
 Message Follower::obey(const Message& command) {
-  return answer_of([&] { return obeyed(command); });
+  Message answer = answer_of([&] { return obeyed(command); });
+  if (answer.kind == "failed" && config_.log) hide_folder(answer);
+  return answer;
+}
+
+// Where this process keeps its files is for its operator alone.
+void Follower::hide_folder(Message& answer) const {
+  auto error = answer.fields.at("error").get<std::string>();
+  if (config_.checkpoints.empty() || error.find(config_.checkpoints) == std::string::npos) return;
+  config_.log(error);
+  for (auto at = error.find(config_.checkpoints); at != std::string::npos; at = error.find(config_.checkpoints, at)) {
+    error.replace(at, config_.checkpoints.size(), kCheckpointsShown);
+    at += kCheckpointsShown.size();
+  }
+  answer.fields["error"] = error + "; the log there says where";
 }
 
 Message Follower::obeyed(const Message& command) {

@@ -27,8 +27,10 @@ struct FollowerConfig {
   std::function<void(const nlohmann::json& plan, int worker)> admit;
   // This process's end of a way. Throws Lost or TimedOut when the other end does not come, std::invalid_argument to refuse.
   std::function<std::unique_ptr<transport::Link>(const WayRequest&)> way;
-  std::string checkpoints;                                 // folder
-  bool keep_checkpoints = false;                           // also when the run has ended
+  std::string checkpoints;        // folder
+  bool keep_checkpoints = false;  // also when the run has ended
+  // Errors that name the folder come here, and the client is told all but its path; empty: the client may know it.
+  std::function<void(const std::string& error)> log{};
   torch::Device device = torch::kCPU;                      // of its workers
   transport::Patience patience = std::chrono::minutes(2);  // with other processes within a step
   const std::atomic<bool>* drain = nullptr;                // when true, answers ask the client to save and leave
@@ -104,6 +106,7 @@ class Follower final : public Led {
   Message end();
   Message leave();
   Share& share();
+  void hide_folder(Message& answer) const;
 
   FollowerConfig config_;
   Tracer tracer_;

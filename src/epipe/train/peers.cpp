@@ -2,9 +2,23 @@
 
 #include <fmt/format.h>
 
+#include "epipe/base/printable.h"
 #include "epipe/train/reducer.h"
 
 namespace epipe::train {
+namespace {
+
+std::string reason_of(const Message& failed) {
+  const auto found = failed.fields.find("error");
+  return found != failed.fields.end() && found->is_string() ? printable(found->get<std::string>()) : "no reason";
+}
+
+bool is_set(const Message& message, const char* field) {
+  const auto found = message.fields.find(field);
+  return found != message.fields.end() && *found == true;
+}
+
+}  // namespace
 
 void Peer::ask(const Message& command) {
   try {
@@ -29,10 +43,10 @@ Message Peer::answer(const std::string& kind, transport::Patience patience) {
   if (message.value().kind != "failed") {
     throw PeerFailed(fmt::format("{}: expected the answer {}, got {}", name_, kind, model::in_quotes(message.value().kind)));
   }
-  const std::string error = message.value().fields.value("error", "no reason");
-  if (message.value().fields.value("replica", false)) throw ReplicaLost(fmt::format("{}: {}", name_, error));
-  if (message.value().fields.value("again", false)) throw transport::Lost(fmt::format("{}: {}", name_, error));
-  throw PeerFailed(fmt::format("{}: {}", name_, error));
+  const std::string error = fmt::format("{}: {}", name_, reason_of(message.value()));
+  if (is_set(message.value(), "replica")) throw ReplicaLost(error);
+  if (is_set(message.value(), "again")) throw transport::Lost(error);
+  throw PeerFailed(error);
 }
 
 }  // namespace epipe::train

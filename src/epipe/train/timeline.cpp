@@ -6,6 +6,8 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
+#include "epipe/base/printable.h"
+
 namespace epipe::train {
 namespace {
 
@@ -27,7 +29,7 @@ std::optional<Tracer::Event> event_from_json(const json& fields, int worker, std
   Tracer::Event event;
   event.track = fields[0].get<int>();
   event.category = category_of(fields[1].get<std::string>());
-  event.name = fields[2].get<std::string>().substr(0, kMaxName);
+  event.name = printable(fields[2].get<std::string>().substr(0, kMaxName));
   event.begin = fields[3].get<double>() + offset;
   event.end = fields[4].get<double>() + offset;
   event.step = fields[5].get<std::uint64_t>();

@@ -4,6 +4,7 @@
 
 #include <string_view>
 
+#include "epipe/base/printable.h"
 #include "epipe/transport/grpc/metadata.h"
 #include "epipe/transport/grpc/refused.h"
 
@@ -34,7 +35,7 @@ std::string hint_for(const ::grpc::Status& status) {
 std::string reason_of(const ::grpc::Status& status) {
   if (status.ok()) return "the peer closed the link";
   const std::string& message = status.error_message();
-  return message.empty() ? fmt::format("gRPC status {}", static_cast<int>(status.error_code())) : message + hint_for(status);
+  return message.empty() ? fmt::format("gRPC status {}", static_cast<int>(status.error_code())) : printable(message) + hint_for(status);
 }
 
 }  // namespace
@@ -63,7 +64,8 @@ void ClientStream::wait_accepted(Patience patience) {
   if (version_ == kVersion) return;
   lock.unlock();
   cancel_because("another version");
-  throw Refused(Refusal::kVersion, fmt::format("{} speaks version {} of the protocol, we speak {}", peer(), version_, kVersion));
+  throw Refused(Refusal::kVersion,
+                fmt::format("{} speaks version {} of the protocol, we speak {}", peer(), printable(version_, 20), kVersion));
 }
 
 void ClientStream::finish(const std::string& /*reason*/) { StartWritesDone(); }

@@ -21,7 +21,7 @@ constexpr std::array<std::pair<Refusal, ::grpc::StatusCode>, 5> kCodes{{{Refusal
                                                                         {Refusal::kNotFound, ::grpc::StatusCode::NOT_FOUND},
                                                                         {Refusal::kOther, ::grpc::StatusCode::ABORTED}}};
 
-bool printable(const std::string& text) {
+bool is_printable(const std::string& text) {
   return std::all_of(text.begin(), text.end(), [](char c) { return c >= 0x20 && c < 0x7f; });
 }
 
@@ -39,7 +39,7 @@ std::map<std::string, std::string> to_metadata(const std::map<std::string, std::
   std::size_t bytes = 0;
   for (const auto& [name, value] : about) {
     if (!is_name(name)) throw std::invalid_argument(fmt::format("expected a name of a-z, 0-9, - and _, got '{}'", name));
-    if (!printable(value)) throw std::invalid_argument(fmt::format("'{}' has a value that is not printable ASCII", name));
+    if (!is_printable(value)) throw std::invalid_argument(fmt::format("'{}' has a value that is not printable ASCII", name));
     bytes += name.size() + value.size();
     metadata[kAboutPrefix + name] = value;
   }
@@ -62,7 +62,7 @@ std::string value_of(const Metadata& metadata, const char* key) {
 }
 
 std::string bearer(const std::string& token) {
-  if (!printable(token) || token.size() > kMaxAboutBytes) throw std::invalid_argument("the token is not one line of printable ASCII");
+  if (!is_printable(token) || token.size() > kMaxAboutBytes) throw std::invalid_argument("the token is not one line of printable ASCII");
   return kBearer + token;
 }
 
