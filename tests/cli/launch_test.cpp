@@ -39,7 +39,7 @@ TEST(Launch, ADifferentConfigurationIsNamedWithBothValues) {
   const std::string train = " $EPIPE_PROGRAM train --place 0,1 --max-steps 2 --timeout 10 --run-dir " + split.file("a");
   const auto outcome = run_program("info > /dev/null; (RANK=1" + place + train + " --batch 32 &) ; RANK=0" + place + train + " --batch 16");
   EXPECT_EQ(outcome.code, 2);
-  EXPECT_NE(outcome.output.find("rank 1 has another configuration: batch: \"32\" here, \"16\" there"), std::string::npos) << outcome.output;
+  EXPECT_NE(outcome.output.find("rank 1 has another configuration: --batch: 32 here, 16 there"), std::string::npos) << outcome.output;
 }
 
 // The rendezvous and the ranks' own sockets: nobody outside this machine reaches them.
@@ -66,6 +66,27 @@ TEST(Launch, RankZeroDrawsARandomSeedForAll) {
   ASSERT_EQ(begun.code, 0) << begun.output;
   const auto continued = run_program(command + " --max-steps 3 --resume");
   EXPECT_EQ(continued.code, 0) << continued.output;
+}
+
+TEST(Launch, ARunContinuesWithTheCommandThatItPrints) {
+  Split split(0);
+  const Arguments arguments = kRun + Arguments{"--codec", "power:2"};
+  const std::string run_dir = split.file("ranks");
+  testing::Process launch(Arguments{"launch", "-n", "2", "--", "train", "--place", "0,1,0", "--run-dir", run_dir} + arguments,
+                          split.file("launch.log"));
+  for (int i = 0; i < 3000 && testing::file_bytes(run_dir + "/metrics.jsonl").empty(); ++i)
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  launch.signal(SIGINT);
+  ASSERT_EQ(launch.wait(120), 0) << launch.log();
+  const std::string log = launch.log();
+  const auto step = log.find("stopped after step ");
+  ASSERT_NE(step, std::string::npos) << log;
+  const std::string wanted = "launch -n 2 -- train --resume --run-dir " + run_dir + "\n";
+  ASSERT_NE(log.find(wanted), std::string::npos) << log;
+  const std::string steps = std::to_string(std::stoi(log.substr(step + 19)) + 3);
+  const auto resumed = run_program(wanted.substr(0, wanted.size() - 1) + " --max-steps " + steps);
+  ASSERT_EQ(resumed.code, 0) << resumed.output;
+  EXPECT_TRUE(ended_with(run_dir, expected_weights(split, "0,1,0", arguments + Arguments{"--max-steps", steps})));
 }
 
 TEST(Launch, WrongUsageIsNotTriedAgain) {

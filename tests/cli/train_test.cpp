@@ -102,7 +102,7 @@ TEST_F(TrainCommand, AnInterruptSavesAndLeavesCleanly) {
                              "kill -INT $pid; wait $pid";
   const Outcome stopped = run(script);
   EXPECT_EQ(stopped.code, 0) << stopped.output;
-  EXPECT_NE(stopped.output.find("continue with --resume"), std::string::npos) << stopped.output;
+  EXPECT_NE(stopped.output.find("train --resume --run-dir a"), std::string::npos) << stopped.output;
   const Outcome resumed = run("train --model cnn --epochs 500 --checkpoint-every 5 --run-dir a --resume --max-steps 1");
   EXPECT_EQ(resumed.code, 0) << resumed.output;
 }
@@ -173,14 +173,42 @@ TEST_F(TrainCommand, ADivergedRunFails) {
   EXPECT_NE(outcome.output.find("the loss is"), std::string::npos) << outcome.output;
 }
 
+TEST_F(TrainCommand, ACodecWithoutACutIsRefusedWithWhatToDo) {
+  const Outcome refused = run("train --model mlp --codec dct:1 --max-steps 1 --run-dir a");
+  EXPECT_EQ(refused.code, 2) << refused.output;
+  EXPECT_NE(refused.output.find("--codec dct:1 codes what crosses a cut, but there is none: cut the model with --cuts or --place"),
+            std::string::npos)
+      << refused.output;
+  EXPECT_EQ(run("train --model mlp --codec none --max-steps 1 --run-dir a").code, 0);
+  EXPECT_EQ(run("train --config a/config.toml --run-dir b").code, 0) << "what a run wrote can be read";
+  EXPECT_EQ(run("train --model mlp --codec fp16 --cuts 1 --max-steps 1 --run-dir c").code, 0);
+  EXPECT_EQ(run("train --model mlp --codec fp16 --place 0,0 --max-steps 1 --run-dir d").code, 0);
+}
+
 TEST_F(TrainCommand, ExitsWith2ForWrongUsageAnd1ForWhatGoesWrongLater) {
-  for (const std::string arguments :
-       {"train", "train --model foo --run-dir a", "train --cuts 9 --run-dir a", "train --codec sort:6 --place 0,1 --run-dir a",
-        "train --chunks 100 --run-dir a", "train --schedule zigzag --run-dir a", "train --place 0,2 --run-dir a",
-        "train --codec-at 1=none --run-dir a", "train --codec dct:zero --run-dir a", "train --codec-forward conv:x --run-dir a",
-        "train --codec-backward topk:2 --run-dir a", "train --codec-at 0:forward=srt:1 --run-dir a",
-        "train --config missing.toml --run-dir a", "train --lr nan --run-dir a", "train --devices gpu --run-dir a",
-        "serve --insecure --device gpu", "serve --insecure --device cuda:99", "eval --model cnn"}) {
+  for (const std::string arguments : {"train",
+                                      "train --model foo --run-dir a",
+                                      "train --cuts 9 --run-dir a",
+                                      "train --codec sort:6 --place 0,1 --run-dir a",
+                                      "train --chunks 100 --run-dir a",
+                                      "train --schedule zigzag --run-dir a",
+                                      "train --place 0,2 --run-dir a",
+                                      "train --codec-at 1=none --run-dir a",
+                                      "train --codec dct:zero --run-dir a",
+                                      "train --codec-forward conv:x --run-dir a",
+                                      "train --codec-backward topk:2 --run-dir a",
+                                      "train --codec-at 0:forward=srt:1 --run-dir a",
+                                      "train --codec dct:1 --run-dir a",
+                                      "train --codec-forward fp16 --run-dir a",
+                                      "train --codec-backward conv:8x2 --run-dir a",
+                                      "train --codec-at 0:forward=fp16 --run-dir a",
+                                      "eval --model cnn --weights w --codec dct:1",
+                                      "train --config missing.toml --run-dir a",
+                                      "train --lr nan --run-dir a",
+                                      "train --devices gpu --run-dir a",
+                                      "serve --insecure --device gpu",
+                                      "serve --insecure --device cuda:99",
+                                      "eval --model cnn"}) {
     const Outcome outcome = run(arguments);
     EXPECT_EQ(outcome.code, 2) << arguments << '\n' << outcome.output;
   }

@@ -110,7 +110,9 @@ TEST(Link, ALinkThatStaysStalledEndsTheRunWithTheReason) {
   proxy.stall_forever();
   ASSERT_EQ(client.wait(90), 1) << client.log();
   EXPECT_NE(client.log().find("gave up after"), std::string::npos) << client.log();
-  EXPECT_NE(client.log().find("--resume"), std::string::npos) << client.log();
+  EXPECT_NE(client.log().find("continues with: "), std::string::npos) << client.log();
+  EXPECT_NE(client.log().find("train --resume --run-dir " + split.file("run") + " --tls " + split.file("tls")), std::string::npos)
+      << client.log();
 }
 
 TEST(Link, ADamagedByteEndsWithTheReasonOrTheStepIsDoneAgain) {

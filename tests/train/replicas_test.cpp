@@ -221,7 +221,7 @@ TEST_F(Replicas, ContinueBitForBit) {
   EXPECT_FALSE(torch::equal(first.begin()->second, second.begin()->second)) << "each replica encodes its own samples";
   parts.replicas = 1;
   parts.place = {0, 1, 0};
-  EXPECT_NE(train_as_cluster(parts).at(0).find("client.replicas: \"1\" here, \"2\" there"), std::string::npos);
+  EXPECT_NE(train_as_cluster(parts).at(0).find("--replicas: 1 here, 2 there"), std::string::npos);
 }
 
 TEST_F(Replicas, TrainLearnedCodecsToo) {

@@ -17,6 +17,9 @@ inline constexpr int kWrongUsage = 2;
 // Set by epipe launch for ranks that it starts again.
 inline constexpr const char* kRestarted = "EPIPE_RESTARTED";
 
+// Set by epipe launch for its ranks: the command up to what each of them runs.
+inline constexpr const char* kLaunch = "EPIPE_LAUNCH";
+
 // A flag's value that makes no sense: exit code 2.
 class UsageError : public std::runtime_error {
  public:

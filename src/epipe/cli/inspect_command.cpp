@@ -1,12 +1,13 @@
 // epipe inspect: what crosses the cuts of a run
 #include <fmt/format.h>
-#include <unistd.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 #include <span>
 
 #include "epipe/base/file.h"
 #include "epipe/cli/command.h"
+#include "epipe/cli/resume.h"
 #include "epipe/cli/train_flags.h"
 #include "epipe/report/page.h"
 #include "epipe/train/inspection.h"
@@ -32,42 +33,14 @@ class Notes final : public train::Observer {
   void on_note(const std::string& text) override { fmt::print(stderr, "{}\n", text); }
 };
 
-bool exists(const std::string& path) { return ::access(path.c_str(), F_OK) == 0; }
-
-// The flags given to inspect as arguments of train.
-std::vector<std::string> given(const CLI::App& inspect, const CLI::App& train) {
-  std::vector<std::string> words;
-  for (const CLI::Option* option : inspect.get_options()) {
-    const auto* const same = train.get_option_no_throw(option->get_name());
-    if (same == nullptr || option->count() == 0 || option->get_name() == "--help") continue;
-    const bool list = option->get_delimiter() != '\0';
-    const std::vector<std::string> values = list ? std::vector{CLI::detail::join(option->results(), ",")} : option->results();
-    for (const std::string& value : values) {
-      words.push_back(option->get_name());
-      if (option->get_items_expected_max() > 0) words.push_back(value);
-    }
-  }
-  return words;
-}
-
 // The configuration of a finished run, with what was given here on top.
 train::TrainConfig config_of_run(const CLI::App& inspect, const std::string& run) {
-  if (!exists(run + "/config.toml")) throw Failure(run + " is no run directory: it has no config.toml (epipe train --run-dir)");
-  TrainFlags flags;
-  CLI::App program;
-  program.set_config("--config");
-  auto* const train = program.add_subcommand("train");
-  add_train_flags(*train, flags);
-  std::vector<std::string> words = {"--config", run + "/config.toml", "train"};
-  for (std::string& word : given(inspect, *train)) words.push_back(std::move(word));
-  std::reverse(words.begin(), words.end());  // as CLI11 wants them
-  try {
-    program.parse(words);
-  } catch (const CLI::ParseError& error) {
-    throw Failure(fmt::format("{}/config.toml: {}", run, error.what()));
-  }
+  if (!has_config(run)) throw Failure(run + " is no run directory: it has no config.toml (epipe train --run-dir)");
+  TrainFlags flags = flags_of_run(run, inspect);
   flags.config.connect.clear();  // all workers are threads of this process
-  if (inspect.count("--weights") == 0 && exists(run + "/model.safetensors")) flags.config.weights = run + "/model.safetensors";
+  const auto files = list_folder(run);
+  const bool trained = std::find(files.begin(), files.end(), "model.safetensors") != files.end();
+  if (inspect.count("--weights") == 0 && trained) flags.config.weights = run + "/model.safetensors";
   flags.config.run_dir = run;
   return checked(flags);
 }

@@ -15,6 +15,7 @@
 
 #include "epipe/base/clock.h"
 #include "epipe/cli/command.h"
+#include "epipe/cli/resume.h"
 #include "epipe/transport/c10d/environment.h"
 
 namespace epipe::cli {
@@ -85,9 +86,9 @@ class Launch {
   Rank start(int index, int port, bool again) const {
     std::array<int, 2> ends{};
     if (::pipe2(ends.data(), O_CLOEXEC) != 0) throw Failure("cannot make a pipe");
-    const std::vector<std::string> environment = {fmt::format("RANK={}", index), fmt::format("LOCAL_RANK={}", index),
-                                                  fmt::format("WORLD_SIZE={}", flags_.ranks), "MASTER_ADDR=127.0.0.1",
-                                                  fmt::format("MASTER_PORT={}", port)};
+    const std::vector<std::string> environment = {
+        fmt::format("RANK={}", index), fmt::format("LOCAL_RANK={}", index), fmt::format("WORLD_SIZE={}", flags_.ranks),
+        "MASTER_ADDR=127.0.0.1",       fmt::format("MASTER_PORT={}", port), fmt::format("{}={}", kLaunch, as_typed())};
     Rank rank;
     rank.output = ends[0];
     rank.pid = ::fork();
@@ -107,6 +108,12 @@ class Launch {
     arguments.push_back(nullptr);
     ::execv("/proc/self/exe", arguments.data());
     ::_exit(127);
+  }
+
+  // "epipe launch -n 2 --restarts 3 --"
+  std::string as_typed() const {
+    const std::string restarts = flags_.restarts > 0 ? fmt::format(" --restarts {}", flags_.restarts) : "";
+    return fmt::format("{} launch -n {}{} --", shell_word(program_invocation_name), flags_.ranks, restarts);
   }
 
   int alive() const {

@@ -1,24 +1,19 @@
 // epipe train, epipe eval
+#include <c10/util/Exception.h>
 #include <fmt/format.h>
-#include <fmt/ranges.h>
-#include <torch/cuda.h>
 #include <unistd.h>
 
-#include <algorithm>
-#include <charconv>
 #include <csignal>
 #include <cstdlib>
+#include <optional>
 
 #include "epipe/base/clock.h"
 #include "epipe/base/file.h"
 #include "epipe/cli/command.h"
-#include "epipe/cli/device_flag.h"
-#include "epipe/cli/measurement.h"
+#include "epipe/cli/resume.h"
+#include "epipe/cli/run_folder.h"
 #include "epipe/cli/stop_signal.h"
 #include "epipe/cli/train_flags.h"
-#include "epipe/data/open.h"
-#include "epipe/model/learned_codec.h"
-#include "epipe/model/model.h"
 #include "epipe/report/page.h"
 #include "epipe/train/checkpoint.h"
 #include "epipe/train/cluster.h"
@@ -41,6 +36,7 @@ std::string metrics_text(const train::EpochResult& result) {
 class Console final : public train::Observer {
  public:
   void on_step(const train::Progress& p) override {
+    stepped_ = true;
     const double interval = terminal_ ? 0.1 : 10;
     if (p.step < p.total_steps && since_last_.seconds() < interval) return;
     since_last_ = {};
@@ -55,93 +51,27 @@ class Console final : public train::Observer {
     std::fflush(stdout);
   }
   void on_note(const std::string& text) override { fmt::print(stderr, "{}{}\n", terminal_ ? "\r\033[K" : "", text); }
+  bool stepped() const { return stepped_; }  // at least once
 
  private:
+  bool stepped_ = false;
   bool terminal_ = isatty(STDERR_FILENO) != 0;
   Stopwatch since_last_;
 };
 
-// First and last stage here, one server for each stage between.
-std::vector<int> ring_of_servers(std::size_t servers) {
-  std::vector<int> place = {0};
-  for (std::size_t s = 1; s <= servers; ++s) place.push_back(static_cast<int>(s));
-  place.push_back(0);
-  return place;
-}
-
-// Whether or not a cut will use it.
-void check_codec(std::string_view flag, const std::string& spec) {
-  try {
-    codec_from_flag(model::split_learned(spec).wire, {}, flag);
-  } catch (const std::invalid_argument& error) {
-    throw UsageError(fmt::format("{}: {}", flag, error.what()));
+void print_result(const train::TrainResult& result, const TrainFlags& flags) {
+  const std::string& run_dir = flags.config.run_dir;
+  if (result.stopped && result.steps == 0) {
+    fmt::print("stopped before the first step: there is nothing to continue from\n");
+    return;
   }
-}
-
-void check_codecs(const TrainConfig& config) {
-  check_codec("--codec", config.codec);
-  if (!config.codec_forward.empty()) check_codec("--codec-forward", config.codec_forward);
-  if (!config.codec_backward.empty()) check_codec("--codec-backward", config.codec_backward);
-  for (const train::CodecAt& at : config.codec_at) check_codec("--codec-at", at.spec);
-}
-
-constexpr std::string_view kRandomSeed = "random";
-
-// 64 bits that nobody can guess, or the number.
-std::uint64_t seed_of(const std::string& text) {
-  std::uint64_t seed = 0;
-  if (text == kRandomSeed) {
-    if (::getentropy(&seed, sizeof(seed)) != 0) throw Failure("the operating system has no random numbers for --seed random");
-    return seed;
-  }
-  const auto [stop, status] = std::from_chars(text.data(), text.data() + text.size(), seed);
-  if (status != std::errc() || stop != text.data() + text.size()) {
-    throw UsageError(fmt::format("--seed: expected a number from 0 to 18446744073709551615, or random, got {}", text));
-  }
-  return seed;
-}
-
-}  // namespace
-
-TrainConfig checked(const TrainFlags& flags) {
-  TrainConfig config = flags.config;
-  try {
-    for (const std::string& text : flags.codec_at) config.codec_at.push_back(train::parse_codec_at(text));
-  } catch (const std::invalid_argument& error) {
-    throw UsageError(std::string("--codec-at: ") + error.what());
-  }
-  check_codecs(config);
-  config.seed = seed_of(flags.seed);
-  for (const std::string& device : config.devices) check_device("--devices", device);
-  if (!config.connect.empty() && config.place.size() == 1) config.place = ring_of_servers(config.connect.size());
-  const int workers = *std::max_element(config.place.begin(), config.place.end()) + 1;
-  if (!config.connect.empty() && static_cast<std::size_t>(workers) != config.connect.size() + 1) {
-    throw UsageError(fmt::format("--place names {} workers, but --connect makes {}: this process and {} servers", workers,
-                                 config.connect.size() + 1, config.connect.size()));
-  }
-  if (!config.connect.empty() && config.replicas > 1) {
-    throw UsageError("--replicas are ranks of a cluster (epipe launch), --connect takes one replica to servers: leave one of them out");
-  }
-  if (config.place.size() > 1 && !config.cuts.empty() && config.cuts.size() + 1 != config.place.size()) {
-    throw UsageError(
-        fmt::format("{} cuts make {} stages, but --place names {}", config.cuts.size(), config.cuts.size() + 1, config.place.size()));
-  }
-  if (config.place.size() == 1 && !config.cuts.empty()) {
-    config.place.clear();
-    for (std::size_t j = 0; j <= config.cuts.size(); ++j) config.place.push_back(static_cast<int>(j));
-  }
-  return config;
-}
-
-namespace {
-
-void print_result(const train::TrainResult& result, const std::string& run_dir) {
   if (result.stopped) {
-    fmt::print("stopped after step {}, everything is saved; continue with --resume\n", result.steps);
+    fmt::print("stopped after step {}, everything is saved; continue with: {}\n", result.steps, resume_command(flags));
     return;
   }
   if (result.new_steps == 0) {
-    fmt::print("all {} steps were done before, nothing is left to do; results in {}\n", result.steps, run_dir);
+    const char* const more = flags.config.max_steps > 0 ? "; for more, give --max-steps (0: all epochs)" : "";
+    fmt::print("all {} steps were done before, nothing is left to do{}; results in {}\n", result.steps, more, run_dir);
     return;
   }
   if (result.skipped > 0) fmt::print("{} steps were skipped: their gradients were not finite\n", result.skipped);
@@ -154,27 +84,19 @@ void write_run_report(const std::string& run_dir) {
   value_or_fail(write_file(run_dir + "/report.html", {std::as_bytes(std::span(page))}));
 }
 
-void prepare_run_dir(TrainConfig& config) {
-  if (config.run_dir.empty()) throw UsageError("--run-dir says where the run writes its results");
-  if (const auto locked = lock_folder(config.run_dir); !locked) throw Failure(locked.error().message);
-  const bool holds_run = !train::Checkpoints(config.run_dir + "/checkpoints").steps().empty();
-  if (std::getenv(kRestarted) != nullptr) config.resume = holds_run;  // epipe launch --restarts
-  if (!config.resume && holds_run) {
-    throw Failure(fmt::format("{} already holds a run; continue it with --resume or choose another --run-dir", config.run_dir));
+bool holds_run(const std::string& run_dir) { return !train::Checkpoints(run_dir + "/checkpoints").steps().empty(); }
+
+void check_resume(TrainConfig& config, const TrainFlags& flags) {
+  const bool begun = holds_run(config.run_dir);
+  if (std::getenv(kRestarted) != nullptr) config.resume = begun;  // epipe launch --restarts
+  if (!config.resume && begun) {
+    throw Failure(
+        fmt::format("{} already holds a run; choose another --run-dir, or continue it with: {}", config.run_dir, resume_command(flags)));
   }
 }
 
 // The number that --seed random drew when the run began.
-std::uint64_t recorded_seed(const std::string& run_dir) {
-  const std::string path = run_dir + "/config.toml";
-  const Bytes file = value_or_fail(read_file(path, 1 << 20));
-  const std::string text(reinterpret_cast<const char*>(file.data()), file.size());
-  constexpr std::string_view kLine = "\nseed = ";
-  const auto at = text.find(kLine);
-  if (at == std::string::npos) throw Failure(fmt::format("{} has no seed; give the run's own instead of --seed random", path));
-  const auto begin = at + kLine.size();
-  return seed_of(text.substr(begin, text.find('\n', begin) - begin));
-}
+std::uint64_t recorded_seed(const std::string& run_dir) { return checked(flags_of_run(run_dir, CLI::App())).seed; }
 
 // Rank 0 draws for all.
 std::uint64_t shared_seed(std::uint64_t own, transport::Group& world, transport::Patience patience) {
@@ -182,58 +104,88 @@ std::uint64_t shared_seed(std::uint64_t own, transport::Group& world, transport:
   return seed_of(world.board().get("seed", patience));
 }
 
-void lead(const TrainConfig& config, train::Reach* reach, std::unique_ptr<transport::Group> replicas = nullptr) {
-  const auto& stop = stop_on_signals();
-  Console console;
-  const auto result = train::train(config, console, stop, reach, std::move(replicas));
-  write_run_report(config.run_dir);
-  print_result(result, config.run_dir);
+// Where steps were done, why it ended is not all that its user wants to know.
+std::string with_way_on(const std::string& reason, const Console& console, const TrainFlags& flags) {
+  if (!console.stepped() || !holds_run(flags.config.run_dir)) return reason;
+  return fmt::format("{}; from its newest checkpoint the run continues with: {}", reason, resume_command(flags));
 }
 
-// "cuda" is the device of this rank: each rank of a machine has another, as far as there are enough.
-std::string own_device(const std::string& device, int local_rank) {
-  const auto count = static_cast<int>(torch::cuda::device_count());
-  return device == "cuda" && count > 0 ? fmt::format("cuda:{}", local_rank % count) : device;
+void lead(const TrainConfig& config, const TrainFlags& flags, train::Reach* reach, std::unique_ptr<transport::Group> replicas = nullptr) {
+  const auto& stop = stop_on_signals();
+  Console console;
+  try {
+    const auto result = train::train(config, console, stop, reach, std::move(replicas));
+    write_run_report(config.run_dir);
+    print_result(result, flags);
+  } catch (const std::invalid_argument&) {
+    throw;
+  } catch (const c10::Error& error) {
+    throw Failure(with_way_on(error.what_without_backtrace(), console, flags));
+  } catch (const std::exception& error) {
+    throw Failure(with_way_on(error.what(), console, flags));
+  }
 }
 
 // One rank of a cluster: the first leads, the others follow.
-void run_rank(TrainConfig config, bool random_seed) {
+void run_rank(TrainConfig config, const TrainFlags& flags) {
   std::signal(SIGPIPE, SIG_IGN);  // a rank that was killed shows as an error of its socket, with words
   auto place = transport::group_from_environment();
   place.backend = config.backend;
-  for (std::string& device : config.devices) device = own_device(device, place.local_rank);
+  config.local_rank = place.local_rank;
   config.reconnect = 0;  // one failed rank ends all; epipe launch --restarts starts them again
   place.timeout = std::chrono::milliseconds(static_cast<std::int64_t>(config.timeout * 1000));
   train::check_ranks(config, place.size);
-  if (place.rank == 0) prepare_run_dir(config);
+  std::optional<RunFolder> folder;
+  if (place.rank == 0) folder.emplace(config.run_dir);
+  if (place.rank == 0) check_resume(config, flags);
+  const bool random_seed = flags.seed == kRandomSeed;
   if (place.rank == 0 && random_seed && config.resume) config.seed = recorded_seed(config.run_dir);
   const auto group = transport::make_group(place);
   if (random_seed) config.seed = shared_seed(config.seed, *group, place.timeout);
   auto cluster = train::join_cluster(config, *group);
   if (place.rank == 0) {
     const auto reach = train::reach_ranks(cluster);
-    lead(config, reach.get(), std::move(cluster.across));
+    lead(config, flags, reach.get(), std::move(cluster.across));
   } else {
     std::signal(SIGINT, SIG_IGN);  // a terminal sends it to all; rank 0 saves and ends the others
     train::follow_rank_zero(config, std::move(cluster));
   }
 }
 
-void run_train(const TrainFlags& flags) {
+// With --resume, what is not given is as the run's config.toml has it.
+TrainFlags completed(const TrainFlags& given, const CLI::App& command) {
+  const std::string& run_dir = given.config.run_dir;
+  if (run_dir.empty()) throw UsageError("--run-dir says where the run writes its results");
+  if (!given.config.resume) return given;
+  if (has_config(run_dir)) {
+    const std::string model = flags_of_run(run_dir, CLI::App()).config.model;
+    if (command.count("--model") > 0 && given.config.model != model) {  // the run's cuts would not fit it
+      throw UsageError(fmt::format("cannot resume, {} holds another run: --model: {} here, {} there", run_dir, given.config.model, model));
+    }
+    return flags_of_run(run_dir, command);
+  }
+  if (holds_run(run_dir)) fmt::print(stderr, "{} has no config.toml: flags that are not given have their defaults\n", run_dir);
+  return given;
+}
+
+void run_train(const TrainFlags& given, const CLI::App& command) {
+  const TrainFlags flags = completed(given, command);
   TrainConfig config = checked(flags);
   try {
-    const bool random_seed = flags.seed == kRandomSeed;
-    if (transport::launched_as_rank()) return run_rank(config, random_seed);
+    if (transport::launched_as_rank()) return run_rank(config, flags);
     if (config.backend != "gloo") throw UsageError("--backend is for the ranks of a cluster; start them with epipe launch");
     if (config.replicas > 1) train::check_ranks(config, 0);
-    prepare_run_dir(config);
-    if (random_seed && config.resume) config.seed = recorded_seed(config.run_dir);
     if (config.connect.empty() && says_how_to_connect(flags.security)) {
       throw UsageError("--tls, --ca, --cert, --key, --token-file and --insecure are for --connect; leave them out or say where to connect");
     }
-    if (config.connect.empty()) return lead(config, nullptr);
-    train::Servers servers(config.connect, dial_config(flags.security), train::session_key(config.run_dir, config.resume));
-    lead(config, &servers);
+    const RunFolder folder(config.run_dir);
+    check_resume(config, flags);
+    if (flags.seed == kRandomSeed && config.resume) config.seed = recorded_seed(config.run_dir);
+    if (config.connect.empty()) return lead(config, flags, nullptr);
+    transport::DialConfig dial = dial_config(flags.security);
+    dial.send_timeout = transport::Patience(static_cast<std::int64_t>(config.timeout * 1000));
+    train::Servers servers(config.connect, dial, train::session_key(config.run_dir, config.resume));
+    lead(config, flags, &servers);
   } catch (const std::invalid_argument& error) {
     throw UsageError(error.what());
   }
@@ -248,149 +200,14 @@ void run_eval(const TrainFlags& flags) {
   }
 }
 
-void add_data_flags(CLI::App& command, TrainConfig& c) {
-  command.add_option("--image-size", c.image_size, "Pixels of an image's edge; 0: CIFAR's own 32, otherwise 224")
-      ->check(CLI::Range(0, 4096))
-      ->capture_default_str();
-  command
-      .add_option("--resize-on", c.resize_on, "Where images of one size (CIFAR) become --image-size: loader, or device of the first stage")
-      ->check(CLI::IsMember({"loader", "device"}))
-      ->capture_default_str();
-  command.add_option("--augment", c.augment, "Of training images: auto, none, crop or resized-crop")
-      ->check(CLI::IsMember({"auto", "none", "crop", "resized-crop"}))
-      ->capture_default_str();
-  command
-      .add_flag_callback(
-          "--no-augment", [&c] { c.augment = "none"; }, "The same as --augment none")
-      ->configurable(false);
-  command.add_option("--max-length", c.max_length, "Tokens of a text, special ones included; 0: 128")
-      ->check(CLI::Range(0, 1 << 16))
-      ->capture_default_str();
-  command.add_option("--bpe", c.bpe, "Folder of vocab.json and merges.txt; left out: roberta-bpe in the data's folder or above it");
-  command.add_option("--data-part", c.data_part, "Share of the samples that is used, the same ones whatever the seed; 1: all")
-      ->check(CLI::Range(1e-6, 1.0))
-      ->capture_default_str();
-  command.add_option("--load-threads", c.load_threads, "Threads that make batches ahead of training")
-      ->check(CLI::Range(1, 256))
-      ->capture_default_str();
-}
-
 }  // namespace
-
-void add_stage_flags(CLI::App& command, TrainFlags& flags) {
-  TrainConfig& c = flags.config;
-  command.add_option("--model", c.model, fmt::format("{}", fmt::join(model::model_names(), ", ")))->capture_default_str();
-  command.add_option("--data", c.data, fmt::format("{}; docs/data.md describes each", fmt::join(data::data_specs(), ", ")))
-      ->capture_default_str();
-  add_data_flags(command, c);
-  command.add_option("--cuts", c.cuts, "Layers (index or name) at which a stage begins, e.g. 1,3; balanced when left out")->delimiter(',');
-  command.add_option("--balance", c.balance, "Without --cuts: balance the stages by flops, or by what layers take here (measured)")
-      ->check(CLI::IsMember({"flops", "measured"}))
-      ->capture_default_str();
-  command.add_option("--place", c.place, "Worker of each stage: 0,1,0 is the client/server ring, 0,1,2 a chain")
-      ->delimiter(',')
-      ->capture_default_str();
-  command.add_option("--chunks", c.chunks, "Micro-batches per batch")->check(CLI::Range(1, 4096))->capture_default_str();
-  command.add_option("--codec", c.codec, "Codec of every cut, e.g. sort:6+2, or a learned one, e.g. conv:20x3>uniform:8")
-      ->capture_default_str();
-  command.add_option("--codec-forward", c.codec_forward, "Codec of activations, instead of --codec");
-  command.add_option("--codec-backward", c.codec_backward, "Codec of gradients, instead of --codec");
-  command.add_option("--codec-at", flags.codec_at, "CUT:DIRECTION=CODEC for one cut and direction, e.g. 1:backward=topk:0.1");
-  command.add_option("--batch", c.batch, "Samples per batch")->check(positive_number())->capture_default_str();
-  command.add_option("--seed", flags.seed, "Of weights, data order and dropout: a number, or random (recorded in config.toml)")
-      ->capture_default_str();
-  command.add_option("--threads", c.threads, "Threads of each worker inside an operator")
-      ->check(CLI::Range(1, 1024))
-      ->capture_default_str();
-  command.add_option("--precision", c.precision, "fp32, or mixed: products and convolutions in bf16 or fp16, weights in fp32")
-      ->check(CLI::IsMember({"fp32", "bf16", "fp16"}))
-      ->capture_default_str();
-  command.add_option("--devices", c.devices, "Device of each worker, e.g. cpu,cuda:0; in a cluster, cuda is the rank's own")
-      ->delimiter(',');
-}
-
-namespace {
-
-void add_network_flags(CLI::App& command, TrainFlags& flags) {
-  TrainConfig& c = flags.config;
-  command
-      .add_option(
-          "--replicas", c.replicas,
-          "Data parallel: so many copies of all workers, each with its part of every batch; as ranks: epipe launch -n REPLICAS*WORKERS")
-      ->check(CLI::Range(1, 1024))
-      ->capture_default_str();
-  command.add_option("--bucket", c.bucket, "KiB of gradients that replicas sum at once, while backward goes on")
-      ->check(CLI::Range(1, 1 << 20))
-      ->capture_default_str();
-  command.add_option("--backend", c.backend, "Between the ranks of a cluster: gloo through the CPU, nccl between CUDA devices")
-      ->check(CLI::IsMember({"gloo", "nccl"}))
-      ->capture_default_str();
-  command.add_option("--connect", c.connect, "Servers (epipe serve) that hold the middle stages, HOST:PORT,...")->delimiter(',');
-  command.add_option("--timeout", c.timeout, "Seconds without a sign of another process, after which it counts as lost")
-      ->check(positive_number())
-      ->capture_default_str();
-  command.add_option("--reconnect", c.reconnect, "Seconds of trying to connect again before giving up")
-      ->check(number_from_zero())
-      ->capture_default_str();
-  add_security_flags(command, flags.security, false);
-}
-
-void add_training_flags(CLI::App& command, TrainFlags& flags) {
-  TrainConfig& c = flags.config;
-  command.add_option("--schedule", c.schedule, "gpipe or 1f1b")->check(CLI::IsMember({"gpipe", "1f1b"}))->capture_default_str();
-  command.add_flag("--moments", c.moments,
-                   "Send sums of gradients times activations beside coded gradients of maps with at most 64 channels, and keep them");
-  command.add_flag("--recompute", c.recompute, "Keep only the inputs of a stage and run its forward again before its backward");
-  command
-      .add_option("--loss-scaling", c.loss_scaling,
-                  "Skip steps whose gradients are not finite and adapt a factor of the loss; auto: with fp16")
-      ->check(CLI::IsMember({"auto", "on", "off"}))
-      ->capture_default_str();
-  command.add_option("--epochs", c.epochs, "Passes over the training data")->check(positive_number())->capture_default_str();
-  command.add_option("--max-steps", c.max_steps, "Stop after so many steps; 0: all epochs")
-      ->check(number_from_zero())
-      ->capture_default_str();
-  command.add_option("--optimizer", c.optimizer, "sgd, adam or adamw")
-      ->check(CLI::IsMember({"sgd", "adam", "adamw"}))
-      ->capture_default_str();
-  command.add_option("--lr", c.lr, "Learning rate")->check(number_from_zero())->capture_default_str();
-  command.add_option("--lr-schedule", c.lr_schedule, "constant, cosine, linear or polynomial")
-      ->check(CLI::IsMember({"constant", "cosine", "linear", "polynomial"}))
-      ->capture_default_str();
-  command.add_option("--lr-power", c.lr_power, "Exponent of the polynomial schedule")->capture_default_str();
-  command.add_option("--warmup", c.warmup, "Steps of linear warm-up")->check(number_from_zero())->capture_default_str();
-  command.add_option("--momentum", c.update.momentum, "sgd")->check(number_from_zero())->capture_default_str();
-  command.add_flag("--nesterov", c.update.nesterov, "sgd: Nesterov's momentum");
-  command.add_option("--weight-decay", c.update.weight_decay, "")->check(number_from_zero())->capture_default_str();
-  command.add_option("--clip", c.clip, "Largest norm of the gradient over all stages; 0: none")
-      ->check(number_from_zero())
-      ->capture_default_str();
-  command.add_flag("!--no-shuffle", c.shuffle, "Take the samples in their order");
-  command.add_option("--run-dir", c.run_dir, "Folder for everything the run writes; needed");
-  command.add_option("--checkpoint-every", c.checkpoint_every, "Steps between checkpoints; 0: only at the end")
-      ->check(number_from_zero())
-      ->capture_default_str();
-  command.add_flag("--resume", c.resume, "Continue from the newest checkpoint of the run directory")->configurable(false);
-  command.add_option("--error-every", c.error_every, "Steps between measurements of the codecs' error; 0: never")
-      ->check(number_from_zero())
-      ->capture_default_str();
-}
-
-}  // namespace
-
-void add_train_flags(CLI::App& command, TrainFlags& flags) {
-  add_stage_flags(command, flags);
-  command.add_option("--weights", flags.config.weights, "Start from this file: safetensors or a state dict by torch.save");
-  add_training_flags(command, flags);
-  add_network_flags(command, flags);
-}
 
 void add_train_command(CLI::App& app) {
   auto flags = std::make_shared<TrainFlags>();  // owned by the callback as well
   auto* command = app.add_subcommand("train", "Train a model cut into stages");
   add_train_flags(*command, *flags);
   command->fallthrough();  // --config is the program's
-  command->callback([flags] { run_train(*flags); });
+  command->callback([flags, command] { run_train(*flags, *command); });
 }
 
 void add_eval_command(CLI::App& app) {

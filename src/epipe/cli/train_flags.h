@@ -23,6 +23,10 @@ void add_stage_flags(CLI::App& command, TrainFlags& flags);
 // All that a run's config.toml may say.
 void add_train_flags(CLI::App& command, TrainFlags& flags);
 
+inline constexpr std::string_view kRandomSeed = "random";
+// The number, or 64 bits that nobody can guess. Throws UsageError.
+std::uint64_t seed_of(const std::string& text);
+
 // What the flags mean. Throws UsageError where they do not fit together.
 train::TrainConfig checked(const TrainFlags& flags);
 

@@ -73,7 +73,7 @@ void follow_leader(const TrainConfig& config, Cluster cluster) {
   };
   follower.way = [&](const WayRequest& way) { return cluster.pipeline().link(way.peer, channel_of(way.cut)); };
   follower.checkpoints = fmt::format("{}/checkpoints/worker-{}", config.run_dir, cluster.rank);
-  if (!config.devices.empty()) follower.device = torch::Device(config.devices.at(static_cast<std::size_t>(cluster.worker)));
+  if (!config.devices.empty()) follower.device = device_of(config.devices.at(static_cast<std::size_t>(cluster.worker)), config.local_rank);
   follower.patience = patience_of(config);
   follower.keep_checkpoints = true;
   follower.replicas = std::move(cluster.across);

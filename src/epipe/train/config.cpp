@@ -51,7 +51,8 @@ std::string to_toml(const TrainConfig& c) {
   std::string text = "[train]\n";
   const auto add = [&](std::string_view key, const auto& value) { text += fmt::format("{} = {}\n", key, value); };
   const auto add_text = [&](std::string_view key, const std::string& value) {
-    if (!value.empty()) add(key, nlohmann::json(value).dump());  // a JSON string is a TOML string
+    const bool literal = value.find_first_of("\"\\") != std::string::npos;  // where a basic string would need escapes
+    if (!value.empty()) add(key, literal ? "'" + value + "'" : "\"" + value + "\"");
   };
   const auto add_list = [&](std::string_view key, const auto& values) {
     if (!values.empty()) add(key, nlohmann::json(values).dump());

@@ -64,6 +64,7 @@ struct TrainConfig {
   int replicas = 1;              // of all workers, each with its part of every batch, as ranks of a cluster
   std::int64_t bucket = 4096;    // KiB of gradients that replicas sum at once
   std::string backend = "gloo";  // between the ranks of a cluster; or nccl
+  int local_rank = 0;            // of this process among the ranks of its machine; no flag
 
   std::vector<std::string> connect;  // servers of workers 1, 2, ...; empty: all workers are in this process, or ranks of a cluster
   double timeout = 120;              // seconds without a sign of another process within a step, after which it counts as lost

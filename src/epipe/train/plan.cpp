@@ -105,13 +105,29 @@ OptimizerConfig update_from_json(const json& object) {
   return update;
 }
 
+// The flag that sets a field: "--weight-decay" for "update.weight_decay".
+std::string flag_of(const std::string& field) {
+  if (field.starts_with("data.")) return field + " (--data)";
+  if (field == "client.shuffle") return "shuffle (--no-shuffle)";
+  if (field == "update.kind") return "--optimizer";
+  if (field == "codecs") return "--codec";
+  std::string name = field.substr(field.rfind('.') + 1);
+  std::replace(name.begin(), name.end(), '_', '-');
+  return "--" + name;
+}
+
+std::string shown(const json& value) {
+  if (value.is_null() || value == "") return "nothing";
+  return value.is_string() ? value.get<std::string>() : value.dump();
+}
+
 // Fields below a nested object are named "update.momentum".
-void collect(const json& object, const std::string& prefix, std::map<std::string, std::string>& out) {
+void collect(const json& object, const std::string& prefix, std::map<std::string, json>& out) {
   for (const auto& [key, value] : object.items()) {
     if (value.is_object()) {
       collect(value, prefix + key + ".", out);
     } else {
-      out[prefix + key] = value.dump();
+      out[prefix + key] = value;
     }
   }
 }
@@ -175,8 +191,8 @@ Plan plan_from_json(const json& object) {
 }
 
 std::string differences(const json& here, const json& there) {
-  std::map<std::string, std::string> left;
-  std::map<std::string, std::string> right;
+  std::map<std::string, json> left;
+  std::map<std::string, json> right;
   collect(here, "", left);
   collect(there, "", right);
   std::set<std::string> keys;
@@ -184,9 +200,8 @@ std::string differences(const json& here, const json& there) {
   for (const auto& [key, value] : right) keys.insert(key);
   std::vector<std::string> found;
   for (const auto& key : keys) {
-    const std::string a = left.contains(key) ? left[key] : "nothing";
-    const std::string b = right.contains(key) ? right[key] : "nothing";
-    if (a != b) found.push_back(fmt::format("{}: {} here, {} there", key, a, b));
+    if (left[key] == right[key]) continue;
+    found.push_back(fmt::format("{}: {} here, {} there", flag_of(key), shown(left[key]), shown(right[key])));
   }
   return fmt::format("{}", fmt::join(found, "; "));
 }

@@ -42,7 +42,7 @@ nlohmann::json checkpoint_fingerprint(const Plan& plan);
 // Trusts nothing. Throws std::invalid_argument that names the field.
 Plan plan_from_json(const nlohmann::json& json);
 
-// "batch: 32 here, 64 there; codecs: ..."; empty where they agree.
+// "--batch: 32 here, 64 there; --codec: ..."; empty where they agree.
 std::string differences(const nlohmann::json& here, const nlohmann::json& there);
 
 // The pipeline of the plan, for workers that are all here and on the CPU.

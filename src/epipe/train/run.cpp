@@ -3,6 +3,7 @@
 #include <ATen/Parallel.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <torch/cuda.h>
 
 #include <algorithm>
 #include <numeric>
@@ -113,6 +114,12 @@ std::vector<std::string> parameter_order(const model::Model& model) {
 
 }  // namespace
 
+torch::Device device_of(const std::string& name, int local_rank) {
+  const auto count = static_cast<int>(torch::cuda::device_count());
+  return name == "cuda" && count > 0 ? torch::Device(torch::kCUDA, static_cast<torch::DeviceIndex>(local_rank % count))
+                                     : torch::Device(name);
+}
+
 Run::Run(const TrainConfig& config, Tracer* tracer, Reach* reach, std::unique_ptr<transport::Group> replicas, pipeline::Tap tap)
     : config_(config),
       replica_(replicas ? replicas->rank() : 0),
@@ -127,7 +134,7 @@ Run::Run(const TrainConfig& config, Tracer* tracer, Reach* reach, std::unique_pt
   insert_learned_codecs(model_, plan_, config_.seed);
   Here here;
   if (reach != nullptr) here.workers = {0};
-  for (const std::string& device : config_.devices) here.devices.emplace_back(device);
+  for (const std::string& device : config_.devices) here.devices.push_back(device_of(device, config_.local_rank));
   here.tracer = tracer;
   if (resizes_on_device(config_)) here.input_edge = config_.image_size;
   here.tap = std::move(tap);

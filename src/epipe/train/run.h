@@ -16,6 +16,9 @@
 
 namespace epipe::train {
 
+// "cuda" is the device of this rank: each rank of a machine has another, as far as there are enough.
+torch::Device device_of(const std::string& name, int local_rank);
+
 // The pieces of a run, put together: data, model, and the processes that train it. Throws std::invalid_argument where they do not fit.
 class Run {
  public:

@@ -261,7 +261,12 @@ void Share::restore(const Checkpoint& c) {
     throw std::invalid_argument("cannot resume, the checkpoint is of an earlier version of epipe; continue with that one, or begin anew");
   }
   const std::string different = differences(checkpoint_fingerprint(plan_), there);
-  if (!different.empty()) throw std::invalid_argument(fmt::format("cannot resume, the checkpoint is of another run: {}", different));
+  if (!different.empty()) {
+    throw std::invalid_argument(
+        fmt::format("cannot resume, the checkpoint is of another run: {}; leave these flags out for the run's own values, or begin anew in "
+                    "another --run-dir",
+                    different));
+  }
   applied_ = false;
   disconnect();
   forget_step();

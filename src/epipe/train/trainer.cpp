@@ -172,9 +172,7 @@ class Loop {
         last = late.what();
       }
     }
-    const bool saved = !Checkpoints(config_.run_dir + "/checkpoints").steps().empty();
-    throw std::runtime_error(fmt::format("{} after {:.0f} s: {}{}", stop_ ? "stopped" : "gave up", watch.seconds(), last,
-                                         saved ? "; continue with --resume" : ""));
+    throw std::runtime_error(fmt::format("{} after {:.0f} s: {}", stop_ ? "stopped" : "gave up", watch.seconds(), last));
   }
 
   void run_steps() {
