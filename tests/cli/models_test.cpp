@@ -1,5 +1,7 @@
 // epipe forward, epipe info --model and --weights, as a user calls them.
 #include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include <fstream>
 #include <nlohmann/json.hpp>
@@ -7,8 +9,10 @@
 #include "epipe/data/npy.h"
 #include "epipe/model/safetensors.h"
 #include "epipe/model/weights.h"
+#include "support/bad_sample.h"
 #include "support/model_run.h"
 #include "support/program.h"
+#include "support/script_modules.h"
 #include "support/temp_folder.h"
 #include "support/training.h"
 
@@ -133,6 +137,99 @@ TEST(Weights, StartARunAndANewHeadIsSaid) {
   EXPECT_EQ(run_program("train --config run/config.toml --run-dir again", folder.path()).code, 0);
   ASSERT_EQ(std::remove(folder.file("w").c_str()), 0);
   EXPECT_EQ(run_program("train --config run/config.toml --max-steps 2 --resume", folder.path()).code, 0);
+}
+
+// npy:data of 6 features: classes, or so many values per sample.
+void write_features(const TempFolder& folder, std::int64_t classes, std::int64_t values = 0) {
+  ASSERT_EQ(::mkdir(folder.file("data").c_str(), 0777), 0);
+  torch::manual_seed(11);
+  for (const std::string part : {"train", "val"}) {
+    ASSERT_TRUE(data::write_npy(folder.file("data/" + part + "_x.npy"), torch::randn({16, 6})));
+    const std::string y = folder.file("data/" + part + "_y.npy");
+    if (values > 0) {
+      ASSERT_TRUE(data::write_npy(y, torch::randn({16, values})));
+    } else {
+      write_labels(y, torch::arange(16, torch::kInt64) % classes);
+    }
+  }
+}
+
+TEST(TorchScript, ForwardAndTrainComputeWhatItsOwnForwardDoes) {
+  for (const std::string source : {kChain, kOwnForward}) {
+    const TempFolder folder;
+    write_features(folder, 3);
+    auto module = script_module(source);
+    module.save(folder.file("m.pt"));
+    const auto x = data::read_npy(folder.file("data/train_x.npy")).value();
+    const torch::NoGradGuard no_grad;
+    const auto expected = module.forward({x}).toTensor();
+    const auto forward = run_program("forward --model torchscript:m.pt --input data/train_x.npy --output y.npy --threads 1", folder.path());
+    ASSERT_EQ(forward.code, 0) << forward.output;
+    EXPECT_TRUE(torch::equal(data::read_npy(folder.file("y.npy")).value(), expected)) << source;
+    const auto train =
+        run_program("train --model torchscript:m.pt --data npy:data --batch 16 --no-shuffle --max-steps 1 --run-dir r", folder.path());
+    ASSERT_EQ(train.code, 0) << train.output;
+    std::ifstream metrics(folder.file("r/metrics.jsonl"));
+    std::string line;
+    ASSERT_TRUE(std::getline(metrics, line));
+    const auto loss = torch::nll_loss(torch::log_softmax(expected, -1), torch::arange(16, torch::kInt64) % 3).item<double>();
+    EXPECT_NEAR(nlohmann::json::parse(line).at("loss").get<double>(), loss, 1e-4 * loss) << source;
+  }
+}
+
+TEST(TorchScript, ACutInsideAModuleWithItsOwnForwardIsRefusedWithTheReason) {
+  const TempFolder folder;
+  write_features(folder, 3);
+  script_module(kOwnForward).save(folder.file("own.pt"));
+  script_module(kChain).save(folder.file("chain.pt"));
+  const std::string train = "train --data npy:data --batch 16 --max-steps 1 --run-dir r --model torchscript:";
+  for (const std::string cut : {"own.pt --cuts 1", "own.pt --cuts b", "own.pt --place 0,1,0"}) {
+    const auto refused = run_program(train + cut, folder.path());
+    EXPECT_EQ(refused.code, 2) << cut << refused.output;
+    EXPECT_NE(refused.output.find("is one layer and cannot be cut: its forward has aten::relu between its children"), std::string::npos)
+        << refused.output;
+    EXPECT_NE(::access(folder.file("r").c_str(), F_OK), 0) << cut;
+  }
+  EXPECT_EQ(run_program("info --model torchscript:own.pt --shape 6 --cuts 1", folder.path()).code, 2);
+  EXPECT_EQ(run_program(train + "chain.pt --cuts b,2 --place 0,1,0", folder.path()).code, 0);
+}
+
+TEST(TorchScript, TrainsOnlyWithAsManyOutputsAsTheDataHas) {
+  const auto run = [](const std::string& source, std::int64_t outputs, std::int64_t classes, std::int64_t values) {
+    const TempFolder folder;
+    write_features(folder, classes, values);
+    script_module(source, outputs).save(folder.file("m.pt"));
+    const auto outcome =
+        run_program("train --model torchscript:m.pt --data npy:data --batch 16 --lr 1e-5 --max-steps 1 --run-dir r", folder.path());
+    EXPECT_EQ(::access(folder.file("r").c_str(), F_OK) == 0, outcome.code == 0) << outcome.output;
+    return outcome;
+  };
+  const auto more = run(kChain, 10, 3, 0);
+  EXPECT_EQ(more.code, 2) << more.output;
+  EXPECT_NE(more.output.find(
+                "expected one tensor Float [1, 3] from torchscript:m.pt for one sample, as npy:data has 3 classes; got Float [1, 10]"),
+            std::string::npos)
+      << more.output;
+  EXPECT_EQ(run(kChain, 2, 3, 0).code, 2) << "fewer";
+  EXPECT_EQ(run(kChain, 3, 3, 0).code, 0);
+  EXPECT_EQ(run(kOwnForward, 10, 3, 0).code, 2) << "one layer";
+  EXPECT_EQ(run(kOwnForward, 3, 3, 0).code, 0);
+  EXPECT_EQ(run(kChain, 4, 0, 4).code, 0) << "regression";
+  EXPECT_EQ(run(kChain, 3, 0, 4).code, 2) << "regression";
+  const auto shape = run("return self.c.forward(self.b.forward(self.a.forward(torch.cat([x, x], 1))))", 3, 3, 0);
+  EXPECT_EQ(shape.code, 2) << shape.output;
+  EXPECT_NE(shape.output.find("fails on the first sample of npy:data, of shape [6]"), std::string::npos) << shape.output;
+}
+
+TEST(TorchScript, AModuleWithoutWeightsIsNotTrained) {
+  const TempFolder folder;
+  write_features(folder, 6);
+  torch::jit::Module frozen("Net");
+  frozen.define("def forward(self, x):\n  return x * 2\n");
+  frozen.save(folder.file("m.pt"));
+  const auto refused = run_program("train --model torchscript:m.pt --data npy:data --max-steps 1 --run-dir r", folder.path());
+  EXPECT_EQ(refused.code, 2) << refused.output;
+  EXPECT_NE(refused.output.find("expected weights to train in torchscript:m.pt, got none"), std::string::npos) << refused.output;
 }
 
 TEST(LearnedCodec, IsTrainedSavedAndEvaluated) {

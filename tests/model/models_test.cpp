@@ -177,7 +177,21 @@ TEST_F(TorchScript, SaysWhatItCannotOffer) {
   at.recompute = true;
   EXPECT_NO_THROW(model.layers[0]->forward({torch::randn({2, 3, 12, 12})}, at));
   EXPECT_THROW(model.layers[1]->forward({torch::randn({2, 5, 1, 1})}, at), std::runtime_error);
-  EXPECT_THROW(make_model("torchscript:" + folder.file("single.pt"), kImages, 1), std::invalid_argument);
+}
+
+TEST_F(TorchScript, GivesPythonsResultsForSequentialsModulesAndTracedOnes) {
+  const auto results = read_weights(folder.file("results")).value();
+  layer::Batch batch;
+  batch.inputs = {read_weights(folder.file("expected")).value().at("x")};
+  const torch::NoGradGuard no_grad;
+  for (const auto& [name, layers] :
+       std::map<std::string, std::size_t>{{"own_scripted", 1}, {"own_traced", 1}, {"sequential_scripted", 5}, {"sequential_traced", 4}}) {
+    const Model model = make_model("torchscript:" + folder.file(name + ".pt"), kImages, 1);
+    EXPECT_EQ(model.layers.size(), layers) << name << "; a traced nn.Identity is no call";
+    EXPECT_TRUE(torch::allclose(forward(model, batch, false), results.at(name), 1e-5, 1e-5)) << name;
+  }
+  const Model single = make_model("torchscript:" + folder.file("single.pt"), kImages, 1);
+  EXPECT_TRUE(torch::equal(forward(single, batch, false), batch.inputs[0].relu()));
 }
 
 }  // namespace

@@ -68,6 +68,7 @@ std::vector<std::size_t> even_cuts(const std::vector<double>& costs, int stages)
 }
 
 void check_stages(const Model& model, int stages) {
+  if (stages > 1 && !model.single_layer_reason.empty()) throw std::invalid_argument(cannot_be_cut(model));
   if (stages < 1 || static_cast<std::size_t>(stages) > model.layers.size()) {
     throw std::invalid_argument(fmt::format("{} has {} layers and cannot be cut into {} stages", model.name, model.layers.size(), stages));
   }

@@ -23,7 +23,15 @@ std::vector<LayerCost> layer_costs(const Model& model, const layer::Tensors& sam
   return costs;
 }
 
+std::string cannot_be_cut(const Model& model) {
+  return fmt::format(
+      "{} is one layer and cannot be cut: {}; save torch.jit.script(nn.Sequential(...)) to cut between its children, or train it whole, "
+      "without --cuts and on one worker",
+      model.name, model.single_layer_reason);
+}
+
 std::size_t resolve_cut(const std::string& text, const Model& model) {
+  if (!model.single_layer_reason.empty()) throw std::invalid_argument(cannot_be_cut(model));
   for (std::size_t i = 0; i < model.layers.size(); ++i) {
     if (model.layers[i]->name() == text) return i;
   }

@@ -16,7 +16,11 @@ struct Model {
   std::string name;
   std::vector<std::shared_ptr<layer::Layer>> layers;  // shared with the stages that run them
   std::vector<std::string> notes{};                   // what its user must know, one sentence each
+  std::string single_layer_reason{};                  // why it is one layer where a user may expect several; empty: it is as it is
 };
+
+// For a user who wants to cut a model of one layer: that, the reason, and what to do.
+std::string cannot_be_cut(const Model& model);
 
 // A model by its name ("resnet18", "roberta:DIR"), fitted to the data and initialized by the seed. Throws std::invalid_argument that lists
 // the known names, or says why the data does not fit.

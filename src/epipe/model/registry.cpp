@@ -69,7 +69,7 @@ bool takes_text(std::string_view name) { return find(name).first->kind == InputK
 Model build_model(std::string_view name, const data::DataSpec& data) {
   const auto [entry, argument] = find(name);
   Model model{std::string(name), entry->make(data, argument)};
-  if (entry->make == make_torchscript) model.notes = torchscript_notes(model.layers);
+  if (entry->make == make_torchscript) describe_torchscript(model);
   return model;
 }
 

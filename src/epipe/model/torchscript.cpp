@@ -1,11 +1,14 @@
-// torchscript:FILE, an nn.Sequential that Python scripted or traced and saved: every child is a layer.
+// torchscript:FILE, a module that Python scripted or traced and saved. The children of an nn.Sequential are layers; any other module is one
+// layer, whose own forward is called.
 #include <fmt/format.h>
 #include <torch/csrc/jit/api/module.h>
 #include <torch/csrc/jit/passes/inliner.h>
 #include <torch/csrc/jit/serialization/import.h>
 
+#include <set>
 #include <stdexcept>
 
+#include "epipe/model/torchscript_chain.h"
 #include "epipe/model/zoo.h"
 
 namespace epipe::model {
@@ -14,42 +17,61 @@ namespace {
 using layer::ForwardContext;
 using layer::Tensors;
 
-// The parameters and buffers of a scripted module under the same names: the same tensors, so whoever changes one changes both.
-void mirror(const torch::jit::Module& from, torch::nn::Module& to) {
-  for (const auto& item : from.named_parameters(/*recurse=*/false))
-    to.register_parameter(item.name, item.value, item.value.requires_grad());
-  for (const auto& item : from.named_buffers(/*recurse=*/false)) to.register_buffer(item.name, item.value);
-  for (const auto& item : from.named_children()) {
-    mirror(item.value, *to.register_module(item.name, std::make_shared<torch::nn::Module>()));
+// The parameters and buffers of a scripted module under the same names: the same tensors, so whoever changes one changes both. A tensor
+// that two modules share is there once, under its first name.
+class Mirror {
+ public:
+  void fill(const torch::jit::Module& from, torch::nn::Module& to) {
+    for (const auto& item : from.named_parameters(/*recurse=*/false)) {
+      if (is_new(item.value)) to.register_parameter(item.name, item.value, item.value.requires_grad());
+    }
+    for (const auto& item : from.named_buffers(/*recurse=*/false)) {
+      if (is_new(item.value)) to.register_buffer(item.name, item.value);
+    }
+    for (const auto& item : from.named_children()) {
+      fill(item.value, *to.register_module(item.name, std::make_shared<torch::nn::Module>()));
+    }
   }
+
+ private:
+  bool is_new(const torch::Tensor& tensor) { return seen_.insert(tensor.unsafeGetTensorImpl()).second; }
+
+  std::set<const void*> seen_;
+};
+
+std::shared_ptr<torch::jit::Graph> inlined_graph(const torch::jit::Module& module) {
+  auto graph = module.get_method("forward").graph()->copy();
+  torch::jit::Inline(*graph);
+  return graph;
 }
 
-std::string inlined_code(const torch::jit::Module& module) {
-  const auto graph = module.get_method("forward").graph()->copy();
-  torch::jit::Inline(*graph);
-  return graph->toString();
+// Whether dropout or BatchNorm is told once and for all if it trains: a traced one, or one that was scripted so.
+bool has_fixed_mode(torch::jit::Graph& graph) {
+  for (const auto& [kind, flag] : {std::pair(c10::aten::dropout, c10::attr::train), {c10::aten::batch_norm, c10::attr::training}}) {
+    for (const auto* const node : torch::jit::findAllNodes(graph, kind, /*recurse=*/true)) {
+      if (node->namedInput(flag)->node()->kind() == c10::prim::Constant) return true;
+    }
+  }
+  return false;
 }
 
 class ScriptLayer final : public layer::Layer {
  public:
-  ScriptLayer(const std::string& name, const torch::jit::Module& module) : Layer(name), module_(module) {
-    mirror(module_, *this);
-    const std::string code = inlined_code(module_);
-    drops_ = code.find("dropout") != std::string::npos;
-    normalizes_ = code.find("batch_norm") != std::string::npos;
+  // A child that takes what the one before it returned.
+  explicit ScriptLayer(const ScriptChild& child) : Layer(child.name), module_(child.module) { read(); }
+  // A whole module, with the reason why its children are no layers. It takes side inputs, too.
+  ScriptLayer(const torch::jit::Module& whole, std::string reason)
+      : Layer("module", ""), module_(whole), single_layer_reason_(std::move(reason)) {
+    read();
   }
 
-  // The inputs, then as many side inputs as its forward has arguments left.
   Tensors forward(const Tensors& in, const ForwardContext& at) override {
     if (at.recompute && (drops_ || normalizes_)) {
       throw std::runtime_error(fmt::format(
           "layer {} came as TorchScript with dropout or BatchNorm, which cannot be run twice alike; do without --recompute", name()));
     }
     module_.train(at.training);
-    const auto arguments = module_.get_method("forward").function().getSchema().arguments().size() - 1;  // without self
-    std::vector<c10::IValue> values(in.begin(), in.end());
-    for (std::size_t i = 0; i < at.side.size() && values.size() < arguments; ++i) values.emplace_back(at.side[i]);
-    return tensors(module_.forward(std::move(values)));
+    return tensors(module_(arguments(in, at)));
   }
   // Every weight once per position of the output: exact for a linear layer or a convolution, an estimate for several in one child.
   double flops(const Tensors&, const Tensors& out) const override {
@@ -63,8 +85,41 @@ class ScriptLayer final : public layer::Layer {
 
   bool drops() const { return drops_; }
   bool normalizes() const { return normalizes_; }
+  bool mode_is_fixed() const { return mode_is_fixed_; }
+  const std::string& single_layer_reason() const { return single_layer_reason_; }
 
  private:
+  void read() {
+    Mirror().fill(module_, *this);
+    const auto graph = inlined_graph(module_);
+    const std::string code = graph->toString();
+    drops_ = code.find("dropout") != std::string::npos;
+    normalizes_ = code.find("batch_norm") != std::string::npos;
+    mode_is_fixed_ = has_fixed_mode(*graph);
+  }
+
+  // A tuple or a list of tensors goes on as what it was. A whole module gets as many side inputs as its forward takes tensors after the
+  // first; a child gets none, as nothing but its input reaches it within a Sequential.
+  std::vector<c10::IValue> arguments(const Tensors& in, const ForwardContext& at) const {
+    const auto& formal = module_.get_method("forward").function().getSchema().arguments();  // self first
+    if (formal.size() < 2) throw std::runtime_error(fmt::format("expected the forward of layer {} to take an input", name()));
+    const auto& type = formal[1].type();
+    std::vector<c10::IValue> values;
+    if (type->kind() == c10::TypeKind::TupleType) {
+      values.emplace_back(c10::ivalue::Tuple::createNamed(std::vector<c10::IValue>(in.begin(), in.end()), type->cast<c10::TupleType>()));
+    } else if (type->kind() == c10::TypeKind::ListType) {
+      values.emplace_back(c10::List<torch::Tensor>(in));
+    } else {
+      values.emplace_back(in.at(0));
+    }
+    if (single_layer_reason_.empty()) return values;
+    for (std::size_t i = 0; i < at.side.size() && i + 2 < formal.size(); ++i) {
+      if (!c10::TensorType::get()->isSubtypeOf(*formal[i + 2].type())) break;
+      values.emplace_back(at.side[i]);
+    }
+    return values;
+  }
+
   Tensors tensors(const c10::IValue& value) const {
     if (value.isTensor()) return {value.toTensor()};
     if (value.isTensorList()) return value.toTensorVector();
@@ -75,8 +130,10 @@ class ScriptLayer final : public layer::Layer {
   }
 
   torch::jit::Module module_;
+  std::string single_layer_reason_;  // empty: a child of a chain
   bool drops_ = false;
   bool normalizes_ = false;
+  bool mode_is_fixed_ = false;
 };
 
 torch::jit::Module load(const std::string& file) {
@@ -91,26 +148,34 @@ torch::jit::Module load(const std::string& file) {
 
 Layers make_torchscript(const data::DataSpec&, const std::string& argument) {
   const auto whole = load(argument);
+  if (!whole.find_method("forward")) throw std::invalid_argument(fmt::format("expected {} to have a forward, got none", argument));
+  const auto chain = chain_of(whole);
+  if (!chain) return {std::make_shared<ScriptLayer>(whole, chain.error().message)};
+  if (chain.value().size() < 2) return {std::make_shared<ScriptLayer>(whole, "it has no two children to cut between")};
   Layers layers;
-  for (const auto& child : whole.named_children()) layers.push_back(std::make_shared<ScriptLayer>(child.name, child.value));
-  if (layers.empty()) {
-    throw std::invalid_argument(fmt::format("{} has no children to cut between; save torch.jit.script(nn.Sequential(...))", argument));
-  }
+  for (const ScriptChild& child : chain.value()) layers.push_back(std::make_shared<ScriptLayer>(child));
   return layers;
 }
 
-std::vector<std::string> torchscript_notes(const Layers& layers) {
+void describe_torchscript(Model& model) {
   bool drops = false;
   bool normalizes = false;
-  for (const auto& layer : layers) {
-    const auto* const script = dynamic_cast<const ScriptLayer*>(layer.get());
-    drops = drops || (script != nullptr && script->drops());
-    normalizes = normalizes || (script != nullptr && script->normalizes());
+  bool mode_is_fixed = false;
+  for (const auto& layer : model.layers) {
+    const auto& script = dynamic_cast<const ScriptLayer&>(*layer);
+    drops = drops || script.drops();
+    normalizes = normalizes || script.normalizes();
+    mode_is_fixed = mode_is_fixed || script.mode_is_fixed();
+    model.single_layer_reason = script.single_layer_reason();
   }
-  std::vector<std::string> notes;
-  if (drops) notes.emplace_back("dropout in TorchScript is not keyed by sample: runs with other cuts, chunks or a resume draw other masks");
-  if (normalizes) notes.emplace_back("BatchNorm in TorchScript updates its running statistics with every micro-batch, not once per batch");
-  return notes;
+  const auto note = [&](bool applies, const char* text) {
+    if (applies) model.notes.emplace_back(text);
+  };
+  note(drops, "dropout in TorchScript is not keyed by sample: runs with other cuts, chunks or a resume draw other masks");
+  note(normalizes, "BatchNorm in TorchScript updates its running statistics with every micro-batch, not once per batch");
+  note(mode_is_fixed,
+       "dropout or BatchNorm in this TorchScript file, which was probably traced, stays in the mode it was saved in, training or "
+       "evaluation; save torch.jit.script(...) for one that follows the run");
 }
 
 }  // namespace epipe::model

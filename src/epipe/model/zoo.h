@@ -22,8 +22,8 @@ Layers make_roberta_base(const data::DataSpec& data, const std::string& argument
 Layers make_roberta(const data::DataSpec& data, const std::string& argument);
 Layers make_torchscript(const data::DataSpec& data, const std::string& argument);
 
-// What a user must know of a model that came as TorchScript.
-std::vector<std::string> torchscript_notes(const Layers& layers);
+// Adds what a user must know of a model that came as TorchScript.
+void describe_torchscript(Model& model);
 
 // Throw std::invalid_argument for data of another kind.
 void require_images(std::string_view model, const data::DataSpec& data);

@@ -45,24 +45,93 @@ data::Splits open_data(const TrainConfig& config) {
   return data::part_of(std::move(splits), config.data_part);
 }
 
+// The first samples as the model sees them, and where they are.
+struct Sample {
+  layer::Batch batch;
+  layer::ForwardContext at;
+};
+
+Sample first_samples(const TrainConfig& config, const data::Dataset& data, std::int64_t count) {
+  std::vector<std::int64_t> ids(static_cast<std::size_t>(count));
+  std::iota(ids.begin(), ids.end(), 0);
+  Sample sample{data.batch(ids), {}};
+  if (resizes_on_device(config)) sample.batch.inputs[0] = torch::zeros({sample.batch.size(), 3, config.image_size, config.image_size});
+  sample.at.training = false;
+  sample.at.samples = sample.batch.samples;
+  sample.at.side = sample.batch.side;
+  return sample;
+}
+
 std::vector<std::size_t> choose_cuts(const TrainConfig& config, const model::Model& model, const data::Dataset& data) {
   std::vector<std::size_t> cuts;
   for (const std::string& cut : config.cuts) cuts.push_back(model::resolve_cut(cut, model));
   if (!cuts.empty()) return cuts;
   const bool measured = config.balance == "measured";
-  std::vector<std::int64_t> ids(measured ? static_cast<std::size_t>(std::min(data.size(), config.batch / config.chunks)) : 1);
-  std::iota(ids.begin(), ids.end(), 0);
-  layer::Batch sample = data.batch(ids);
-  if (resizes_on_device(config)) sample.inputs[0] = torch::zeros({sample.size(), 3, config.image_size, config.image_size});
-  layer::ForwardContext at;
-  at.training = measured;
-  at.samples = sample.samples;
-  at.side = sample.side;
+  Sample sample = first_samples(config, data, measured ? std::min(data.size(), config.batch / config.chunks) : 1);
   const auto stages = static_cast<int>(config.place.size());
-  if (!measured) return model::balanced_cuts(model, sample.inputs, at, stages);
+  if (!measured) return model::balanced_cuts(model, sample.batch.inputs, sample.at, stages);
+  sample.at.training = true;
   at::set_num_threads(config.threads);
-  return model::measured_cuts(model, sample.inputs, at, stages);
+  return model::measured_cuts(model, sample.batch.inputs, sample.at, stages);
 }
+
+// A model that came as it is may not fit the data, and more outputs than classes would train without a word.
+void check_outputs(const TrainConfig& config, const model::Model& model, const data::Dataset& data) {
+  const auto spec = seen_by_model(config, data.spec());
+  const Sample sample = first_samples(config, data, 1);
+  layer::Tensors x = sample.batch.inputs;
+  try {
+    const torch::NoGradGuard no_grad;
+    for (const auto& layer : model.layers) x = layer->forward(x, sample.at);
+  } catch (const std::invalid_argument&) {
+    throw;
+  } catch (const std::exception& error) {
+    const auto* const with_backtrace = dynamic_cast<const c10::Error*>(&error);
+    throw std::invalid_argument(fmt::format("{} fails on the first sample of {}, of shape [{}]; expected a model that takes it: {}",
+                                            model.name, config.data, fmt::join(spec.shape, ", "),
+                                            with_backtrace != nullptr ? with_backtrace->what_without_backtrace() : error.what()));
+  }
+  const std::vector<std::int64_t> logits = {1, spec.classes};
+  const auto fits = [&](const torch::Tensor& y) {
+    return y.is_floating_point() && (spec.regression ? y.numel() == spec.classes : y.sizes() == torch::IntArrayRef(logits));
+  };
+  if (x.size() == 1 && fits(x[0])) return;
+  std::vector<std::string> got;
+  for (const auto& y : x) got.push_back(fmt::format("{} [{}]", c10::toString(y.scalar_type()), fmt::join(y.sizes(), ", ")));
+  throw std::invalid_argument(fmt::format(
+      "expected one tensor Float [1, {}] from {} for one sample, as {} has {} {}; got {}: change the last layer, or the data", spec.classes,
+      model.name, config.data, spec.classes, spec.regression ? "values per sample" : "classes", fmt::join(got, ", ")));
+}
+
+// Such as a TorchScript module that was frozen: it would run all its epochs and stay as it is.
+void check_trainable(const model::Model& model) {
+  for (const auto& layer : model.layers) {
+    for (const auto& parameter : layer->parameters()) {
+      if (parameter.requires_grad()) return;
+    }
+  }
+  throw std::invalid_argument(
+      fmt::format("expected weights to train in {}, got none; save the module before torch.jit.freeze", model.name));
+}
+
+// Puts buffers back: a BatchNorm that was traced in training mode takes statistics even of a forward that only looks.
+class KeptBuffers {
+ public:
+  explicit KeptBuffers(const model::Model& model) {
+    for (const auto& layer : model.layers) {
+      for (auto& buffer : layer->buffers()) kept_.emplace_back(buffer, buffer.clone());
+    }
+  }
+  ~KeptBuffers() {
+    const torch::NoGradGuard no_grad;
+    for (auto& [buffer, value] : kept_) buffer.copy_(value);
+  }
+  KeptBuffers(const KeptBuffers&) = delete;
+  KeptBuffers& operator=(const KeptBuffers&) = delete;
+
+ private:
+  std::vector<std::pair<torch::Tensor, torch::Tensor>> kept_;
+};
 
 std::vector<pipeline::CutCodecs> choose_codecs(const TrainConfig& config, std::size_t cuts) {
   pipeline::CutCodecs everywhere{config.codec_forward.empty() ? config.codec : config.codec_forward,
@@ -126,7 +195,12 @@ Run::Run(const TrainConfig& config, Tracer* tracer, Reach* reach, std::unique_pt
       data_(open_data(config)),
       model_(model::make_model(config.model, seen_by_model(config, data_.train->spec()), config.seed)) {
   check_batch();
-  plan_ = make_plan(config_, model_, *data_.train);
+  check_trainable(model_);
+  {
+    const KeptBuffers kept(model_);
+    check_outputs(config_, model_, *data_.train);
+    plan_ = make_plan(config_, model_, *data_.train);
+  }
   for (const auto& codec : plan_.codecs) codec_names_.push_back({codec.forward, codec.backward});
   for (const std::size_t cut : plan_.cuts) cut_names_.push_back(cut < model_.layers.size() ? model_.layers[cut]->name() : "");
   shared_plan_ = plan_;

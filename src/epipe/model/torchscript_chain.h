@@ -1,0 +1,27 @@
+#pragma once
+
+#include <torch/csrc/jit/api/module.h>
+
+#include <string>
+#include <vector>
+
+#include "epipe/base/result.h"
+
+namespace epipe::model {
+
+struct ScriptChild {
+  std::string name;  // "0", or "features.0" for a child of a module that does nothing but call it
+  torch::jit::Module module;
+};
+
+// The children of a module whose forward does nothing but pass its input through them, in the order in which it calls them: as an
+// nn.Sequential does, scripted or traced. Calling them one after the other is then exactly its forward. An error says what else it does.
+//
+//   %2 = prim::GetAttr[name="0"](%self)
+//   %3 = prim::GetAttr[name="1"](%self)
+//   %4 = prim::CallMethod[name="forward"](%2, %x)
+//   %5 = prim::CallMethod[name="forward"](%3, %4)
+//   return (%5)
+Result<std::vector<ScriptChild>> chain_of(const torch::jit::Module& module);
+
+}  // namespace epipe::model
