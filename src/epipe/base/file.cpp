@@ -49,6 +49,19 @@ bool write_all(int fd, ByteView bytes) {
   return true;
 }
 
+std::string parent_of(const std::string& path) {
+  const std::size_t slash = path.rfind('/');
+  if (slash == std::string::npos) return ".";
+  return slash == 0 ? "/" : path.substr(0, slash);
+}
+
+// A new name in the folder is on the disk when the call returns. Some file systems have nothing to sync for a folder, and say EINVAL.
+Result<void> sync_folder(const std::string& path) {
+  const Handle folder(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (!folder.open() || (::fsync(folder.fd()) != 0 && errno != EINVAL)) return io_error("sync the folder", path);
+  return {};
+}
+
 }  // namespace
 
 Result<Bytes> read_file(const std::string& path, std::uint64_t max_bytes) {
@@ -70,20 +83,34 @@ Result<Bytes> read_file(const std::string& path, std::uint64_t max_bytes) {
   }
 }
 
+Result<void> read_pieces(const std::string& path, const std::function<void(ByteView)>& take) {
+  const Handle file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  if (!file.open()) return io_error("open", path);
+  std::vector<std::byte> buffer(std::size_t{1} << 20);
+  while (true) {
+    const ssize_t got = ::read(file.fd(), buffer.data(), buffer.size());
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) return io_error("read", path);
+    if (got == 0) return {};
+    take(ByteView(buffer).first(static_cast<std::size_t>(got)));
+  }
+}
+
 namespace {
 
 Result<void> write_with_mode(const std::string& path, std::initializer_list<ByteView> parts, mode_t mode) {
   struct stat status {};
   const bool in_place = ::stat(path.c_str(), &status) == 0 && !S_ISREG(status.st_mode);
   const std::string target = in_place ? path : fmt::format("{}.tmp{}", path, ::getpid());
-  Handle file(::open(target.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, mode));
+  if (!in_place) ::unlink(target.c_str());  // of a process that was killed; its mode may be another
+  Handle file(::open(target.c_str(), O_WRONLY | O_CLOEXEC | (in_place ? O_TRUNC : O_CREAT | O_EXCL), mode));
   if (!file.open()) return io_error("create", target);
   bool ok = true;
   for (const ByteView part : parts) ok = ok && write_all(file.fd(), part);
   ok = ok && (in_place || ::fsync(file.fd()) == 0);
   ok = file.close_now() && ok;
   ok = ok && (in_place || ::rename(target.c_str(), path.c_str()) == 0);
-  if (ok) return {};
+  if (ok) return in_place ? Result<void>() : sync_folder(parent_of(path));
   const Error error = io_error("write", path);
   if (!in_place) ::unlink(target.c_str());
   return error;
@@ -96,18 +123,28 @@ Result<void> write_private_file(const std::string& path, std::initializer_list<B
   return write_with_mode(path, parts, 0600);
 }
 
-Result<void> make_folders(const std::string& path) {
+namespace {
+
+Result<void> make_folders_with_mode(const std::string& path, mode_t mode) {
   for (std::size_t end = path.find('/', 1);; end = path.find('/', end + 1)) {
     const std::string folder = path.substr(0, end);
     const auto there = [&folder] {
       struct stat status {};
       return ::stat(folder.c_str(), &status) == 0 && S_ISDIR(status.st_mode);
     };
-    const bool made = there() || ::mkdir(folder.c_str(), 0777) == 0 || (errno == EEXIST && there());  // another process was faster
-    if (!made) return io_error("make the folder", folder);
+    if (!there()) {
+      const bool made = ::mkdir(folder.c_str(), mode) == 0 || (errno == EEXIST && there());  // another process was faster
+      if (!made) return io_error("make the folder", folder);
+      EPIPE_TRY(sync_folder(parent_of(folder)));
+    }
     if (end == std::string::npos) return {};
   }
 }
+
+}  // namespace
+
+Result<void> make_folders(const std::string& path) { return make_folders_with_mode(path, 0777); }
+Result<void> make_private_folders(const std::string& path) { return make_folders_with_mode(path, 0700); }
 
 Result<void> remove_tree(const std::string& path) {
   struct stat status {};
@@ -119,20 +156,46 @@ Result<void> remove_tree(const std::string& path) {
 
 Result<void> rename_path(const std::string& from, const std::string& to) {
   if (::rename(from.c_str(), to.c_str()) != 0) return io_error("rename", from);
-  return {};
+  EPIPE_TRY(sync_folder(parent_of(to)));
+  return parent_of(from) == parent_of(to) ? Result<void>() : sync_folder(parent_of(from));
 }
 
-Result<void> sync_folder(const std::string& path) {
-  const Handle folder(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  if (!folder.open() || ::fsync(folder.fd()) != 0) return io_error("sync", path);
-  return {};
+Result<std::vector<std::string>> read_folder(const std::string& path) {
+  DIR* const folder = ::opendir(path.c_str());
+  if (folder == nullptr) return io_error("open the folder", path);
+  std::vector<std::string> names;
+  errno = 0;
+  while (const dirent* const entry = ::readdir(folder)) {
+    const std::string name = entry->d_name;
+    if (name != "." && name != "..") names.push_back(name);
+    errno = 0;
+  }
+  const bool complete = errno == 0;
+  const Error error = io_error("read the folder", path);
+  ::closedir(folder);
+  if (!complete) return error;
+  return names;
 }
 
-Result<void> lock_folder(const std::string& path) {
-  EPIPE_TRY(make_folders(path));
-  const int folder = ::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);  // stays open
+std::vector<std::string> list_folder(const std::string& path) {
+  auto names = read_folder(path);
+  return names ? std::move(names).value() : std::vector<std::string>();
+}
+
+std::uint64_t tree_bytes(const std::string& path) {
+  struct stat status {};
+  if (::lstat(path.c_str(), &status) != 0) return 0;
+  if (!S_ISDIR(status.st_mode)) return static_cast<std::uint64_t>(status.st_size);
+  std::uint64_t bytes = 0;
+  for (const std::string& name : list_folder(path)) bytes += tree_bytes(path + "/" + name);
+  return bytes;
+}
+
+Result<FolderLock> FolderLock::take(const std::string& path) {
+  EPIPE_TRY(make_private_folders(path));
+  const int folder = ::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   if (folder < 0) return io_error("open", path);
-  if (::flock(folder, LOCK_EX | LOCK_NB) == 0) return {};
+  if (::flock(folder, LOCK_EX | LOCK_NB) == 0) return FolderLock(folder);
   const bool taken = errno == EWOULDBLOCK;
   const Error error =
       taken ? Error{ErrorCode::kIo, fmt::format("another process is at work in {}; wait for it, or take another folder", path)}
@@ -141,16 +204,8 @@ Result<void> lock_folder(const std::string& path) {
   return error;
 }
 
-std::vector<std::string> list_folder(const std::string& path) {
-  std::vector<std::string> names;
-  DIR* const folder = ::opendir(path.c_str());
-  if (folder == nullptr) return names;
-  while (const dirent* const entry = ::readdir(folder)) {
-    const std::string name = entry->d_name;
-    if (name != "." && name != "..") names.push_back(name);
-  }
-  ::closedir(folder);
-  return names;
+FolderLock::~FolderLock() {
+  if (fd_ >= 0) ::close(fd_);
 }
 
 }  // namespace epipe

@@ -1,6 +1,7 @@
 #include "epipe/cli/command.h"
 
 #include <fmt/format.h>
+#include <sys/stat.h>
 
 #include <cmath>
 #include <cstdlib>
@@ -18,6 +19,8 @@ std::string complaint(const std::string& text, bool zero_too) {
 }
 
 }  // namespace
+
+void keep_files_private() { ::umask(077); }
 
 CLI::Validator positive_number() {
   return {[](std::string& text) { return complaint(text, false); }, "ABOVE 0", "positive"};

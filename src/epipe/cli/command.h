@@ -49,6 +49,9 @@ T value_or_fail(Result<T> result) {
 CLI::Validator positive_number();
 CLI::Validator number_from_zero();
 
+// What this process and its children make from now on is for this user's eyes: weights, checkpoints, and whatever tells about data.
+void keep_files_private();
+
 // Every command adds its flags and a callback to the program.
 void add_codec_command(CLI::App& app);
 void add_bench_command(CLI::App& app);

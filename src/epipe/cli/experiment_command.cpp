@@ -55,6 +55,7 @@ void run_list(ExperimentFlags flags) {
 }
 
 void run_run(ExperimentFlags flags) {
+  keep_files_private();
   if (flags.words.empty() || flags.words[0].starts_with("-")) {
     throw UsageError("expected the ids of experiments, e.g. acc-cifar10-sort8 or 'acc-rte-*'; `epipe experiment list` shows all");
   }

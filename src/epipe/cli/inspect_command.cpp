@@ -75,6 +75,7 @@ void print_inspection(const ordered_json& inspection) {
 }
 
 void run_inspect(const InspectFlags& flags, const CLI::App& command) {
+  keep_files_private();
   try {
     train::TrainConfig config = flags.run.empty() ? checked(flags.train) : config_of_run(command, flags.run);
     const std::string folder = config.run_dir;

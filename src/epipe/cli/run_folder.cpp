@@ -5,7 +5,6 @@
 
 #include <utility>
 
-#include "epipe/base/file.h"
 #include "epipe/cli/command.h"
 
 namespace epipe::cli {
@@ -38,10 +37,12 @@ std::string first_missing(const std::string& path) {
 }  // namespace
 
 RunFolder::RunFolder(std::string path) : path_(without_slashes(std::move(path))), first_made_(first_missing(path_)) {
-  if (const auto locked = lock_folder(path_); !locked) {
+  auto lock = FolderLock::take(path_);
+  if (!lock) {
     remove_empty();
-    throw Failure(locked.error().message);
+    throw Failure(lock.error().message);
   }
+  lock_.emplace(std::move(lock).value());
 }
 
 RunFolder::~RunFolder() {

@@ -1,6 +1,9 @@
 #pragma once
 
+#include <optional>
 #include <string>
+
+#include "epipe/base/file.h"
 
 namespace epipe::cli {
 
@@ -20,7 +23,8 @@ class RunFolder {
   void remove_empty() const;
 
   std::string path_;
-  std::string first_made_;  // the topmost folder that was not there; empty: all were
+  std::string first_made_;          // the topmost folder that was not there; empty: all were
+  std::optional<FolderLock> lock_;  // always there
 };
 
 }  // namespace epipe::cli

@@ -169,6 +169,7 @@ TrainFlags completed(const TrainFlags& given, const CLI::App& command) {
 }
 
 void run_train(const TrainFlags& given, const CLI::App& command) {
+  keep_files_private();
   const TrainFlags flags = completed(given, command);
   TrainConfig config = checked(flags);
   try {

@@ -105,7 +105,7 @@ Result<SafeTensors> read_safetensors(const std::string& path) {
 Result<void> write_safetensors(const std::string& path, const NamedTensors& tensors, const Metadata& metadata) {
   const auto bytes = serialize_safetensors(tensors, metadata);
   if (!bytes) return Error{bytes.error().code, fmt::format("{}: {}", path, bytes.error().message)};
-  return write_file(path, {bytes.value()});
+  return write_private_file(path, {bytes.value()});
 }
 
 }  // namespace epipe::model

@@ -29,6 +29,7 @@ Result<SafeTensors> parse_safetensors(ByteView bytes);
 Result<Bytes> serialize_safetensors(const NamedTensors& tensors, const Metadata& metadata = {});
 
 Result<SafeTensors> read_safetensors(const std::string& path);
+// Weights are their owner's: nobody else can read the file.
 Result<void> write_safetensors(const std::string& path, const NamedTensors& tensors, const Metadata& metadata = {});
 
 }  // namespace epipe::model

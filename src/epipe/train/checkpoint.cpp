@@ -83,23 +83,21 @@ void Checkpoints::save(const Checkpoint& checkpoint) const {
   const std::string unfinished = folder_ + "/unfinished";
   const std::string finished = folder_ + "/" + checkpoint_name(checkpoint.step);
   require(remove_tree(unfinished));
-  require(make_folders(unfinished));
+  require(make_private_folders(unfinished));
   const model::Metadata metadata = {{"step", std::to_string(checkpoint.step)}, {"config", checkpoint.config}};
   std::string checksums;
   const auto write = [&](std::string_view name, const NamedTensors& tensors, const model::Metadata& about) {
     const auto bytes = model::serialize_safetensors(tensors, about);
     if (!bytes) throw std::runtime_error(fmt::format("{}: {}", name, bytes.error().message));
-    require(write_file(fmt::format("{}/{}", unfinished, name), {bytes.value()}));
+    require(write_private_file(fmt::format("{}/{}", unfinished, name), {bytes.value()}));
     checksums += checksum_line(bytes.value(), name);
   };
   write(kModel, checkpoint.model, metadata);
   write(kOptimizer, checkpoint.optimizer, {});
   write(kEncoders, checkpoint.encoders, {});
-  require(write_file(fmt::format("{}/{}", unfinished, kChecksums), {std::as_bytes(std::span(checksums))}));
-  require(sync_folder(unfinished));
+  require(write_private_file(fmt::format("{}/{}", unfinished, kChecksums), {std::as_bytes(std::span(checksums))}));
   discard(checkpoint.step);  // of a step that is replayed
   require(rename_path(unfinished, finished));
-  require(sync_folder(folder_));
   auto all = steps();
   for (; all.back() != checkpoint.step; all.pop_back()) discard(all.back());
   for (std::size_t i = 0; i + kKept < all.size(); ++i) discard(all[i]);

@@ -32,7 +32,7 @@ SessionKey session_key(const std::string& run_dir, bool resume) {
   }
   const SessionKey key{random_hex(16), random_hex(32)};
   const std::string text = nlohmann::json{{"name", key.name}, {"ticket", key.ticket}}.dump();
-  Result<void> written = make_folders(run_dir);
+  Result<void> written = make_private_folders(run_dir);
   if (written) written = write_private_file(path, {std::as_bytes(std::span(text))});
   if (!written) throw std::runtime_error(written.error().message);
   return key;

@@ -323,7 +323,7 @@ TrainResult train(const TrainConfig& config, Observer& observer, const std::atom
                   std::unique_ptr<transport::Group> replicas) {
   const int there = replicas ? replicas->size() : 1;
   if (there != config.replicas) throw std::invalid_argument(fmt::format("expected {} replicas, got {}", config.replicas, there));
-  require(make_folders(config.run_dir));
+  require(make_private_folders(config.run_dir));
   return Loop(config, observer, stop, reach, std::move(replicas)).run();
 }
 
