@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <fstream>
 #include <iterator>
+#include <sstream>
 
 #include "support/program.h"
 #include "support/temp_folder.h"
@@ -148,14 +149,46 @@ TEST_F(TrainCommand, OtherFoldersBesideCheckpointsAreNoCheckpoints) {
   EXPECT_NE(resumed.output.find("3 steps"), std::string::npos) << resumed.output;
 }
 
-TEST_F(TrainCommand, ADamagedCheckpointIsNamedWithWhatToDo) {
+TEST_F(TrainCommand, ADamagedCheckpointIsPassedOverAndNamed) {
+  ASSERT_EQ(run("train --model mlp --max-steps 6 --run-dir whole").code, 0);
   ASSERT_EQ(run("train --model mlp --checkpoint-every 2 --max-steps 4 --run-dir a").code, 0);
   std::ofstream(folder_.file("a/checkpoints/step-000000004/model.safetensors")) << "no tensors";
+  const Outcome resumed = run("train --model mlp --checkpoint-every 2 --max-steps 6 --run-dir a --resume");
+  EXPECT_EQ(resumed.code, 0) << resumed.output;
+  EXPECT_NE(resumed.output.find("damaged checkpoints: of step 4 here; going on from step 2, the newest that all processes have whole"),
+            std::string::npos)
+      << resumed.output;
+  EXPECT_TRUE(content("a/model.safetensors") == content("whole/model.safetensors"));
+}
+
+TEST_F(TrainCommand, ARunWhoseCheckpointsAreAllDamagedIsNotBegunAnew) {
+  ASSERT_EQ(run("train --model mlp --checkpoint-every 2 --max-steps 4 --run-dir a").code, 0);
+  for (const char* const step : {"2", "4"}) {
+    std::ofstream(folder_.file(std::string("a/checkpoints/step-00000000") + step + "/optimizer.safetensors")) << "no tensors";
+  }
+  const std::string metrics = content("a/metrics.jsonl");
   const Outcome refused = run("train --model mlp --max-steps 6 --run-dir a --resume");
   EXPECT_EQ(refused.code, 1) << refused.output;
-  EXPECT_NE(refused.output.find("without the folder a/checkpoints/step-000000004"), std::string::npos) << refused.output;
-  ASSERT_EQ(std::system(("rm -r " + folder_.file("a/checkpoints/step-000000004")).c_str()), 0);
-  EXPECT_EQ(run("train --model mlp --max-steps 6 --run-dir a --resume").code, 0);
+  EXPECT_NE(
+      refused.output.find("cannot resume: no checkpoint is with all processes; here: none; damaged checkpoints: of step 4 and 2 here; "
+                          "begin anew in another --run-dir"),
+      std::string::npos)
+      << refused.output;
+  EXPECT_EQ(content("a/metrics.jsonl"), metrics);
+}
+
+// The modes are those of a user whose umask protects nothing.
+TEST_F(TrainCommand, WhatARunWritesIsItsUsersAlone) {
+  const Outcome trained =
+      run("info > /dev/null; umask 0; $EPIPE_PROGRAM train --model mlp --place 0,1,0 --checkpoint-every 2 --max-steps 4 --run-dir a "
+          "> train.log 2>&1 || exit 9; find a -printf '%y%m %p\\n'");
+  ASSERT_EQ(trained.code, 0) << trained.output;
+  int files = 0;
+  std::istringstream lines(trained.output);
+  for (std::string line; std::getline(lines, line); ++files) {
+    EXPECT_TRUE(line.starts_with("d700 ") || line.starts_with("f600 ")) << line;
+  }
+  EXPECT_GT(files, 12) << "config, metrics, trace, report, weights, and two checkpoints with their files: " << trained.output;
 }
 
 TEST_F(TrainCommand, TwoProcessesDoNotShareARunFolder) {

@@ -120,6 +120,20 @@ TEST_F(Follower_, SaysWhereItStands) {
   answer = follower.obey(plan_message());
   EXPECT_EQ(answer.fields.at("steps_done"), 0);
   EXPECT_EQ(answer.fields.at("checkpoints"), json({0}));
+  EXPECT_EQ(answer.fields.at("damaged"), json::array());
+  std::ofstream(folder_.file("checkpoints/step-000000000/model.safetensors")) << "no tensors";
+  answer = follower.obey(plan_message());
+  EXPECT_EQ(answer.fields.at("checkpoints"), json::array()) << "what it offers is whole";
+  EXPECT_EQ(answer.fields.at("damaged"), json({0}));
+}
+
+TEST_F(Follower_, SavesNoMoreThanItMayKeep) {
+  auto limited = config();
+  limited.checkpoint_bytes = 100;
+  Follower follower(std::move(limited));
+  follower.obey(plan_message());
+  EXPECT_EQ(follower.obey(load_message()).kind, "loaded");
+  EXPECT_NE(error(follower.obey({"save"})).find("--state-quota of the server limits it"), std::string::npos);
 }
 
 TEST_F(Follower_, RefusesCommandsBeforeTheirTime) {

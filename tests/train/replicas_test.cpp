@@ -200,6 +200,30 @@ TEST_F(Replicas, ReportTheWholeRun) {
   }
 }
 
+// Rank 3 is worker 1 of replica 1: rank 2, which leads it, passes on that a checkpoint is damaged.
+TEST_F(Replicas, ContinueFromTheNewestCheckpointThatAllRanksHaveWhole) {
+  auto whole = config("whole", 2, 2, {0, 1, 0});
+  whole.max_steps = 6;
+  whole.checkpoint_every = 2;
+  auto parts = whole;
+  parts.run_dir = folder_.file("parts");
+  expect_all_well(train_as_cluster(whole));
+  for (const int rank : {1, 2, 3}) {
+    SCOPED_TRACE(::testing::Message() << "rank " << rank);
+    ASSERT_TRUE(remove_tree(parts.run_dir));
+    parts.max_steps = 4;
+    parts.resume = false;
+    expect_all_well(train_as_cluster(parts));
+    ASSERT_EQ(Checkpoints(checkpoints_of(parts, rank)).steps(), (std::vector<std::uint64_t>{2, 4}));
+    std::ofstream(checkpoints_of(parts, rank) + "/step-000000004/optimizer.safetensors") << "no tensors";
+    parts.max_steps = 6;
+    parts.resume = true;
+    expect_all_well(train_as_cluster(parts));
+    expect_equal(weights_in(whole), weights_in(parts));
+    expect_equal_replicas(parts);
+  }
+}
+
 TEST_F(Replicas, ContinueBitForBit) {
   auto whole = config("whole", 2, 2, {0, 1, 0});
   whole.codec = "power:2";  // its encoders have a state, another one in each replica

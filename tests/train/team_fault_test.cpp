@@ -2,9 +2,11 @@
 // happened to.
 #include <array>
 #include <cstdlib>
+#include <fstream>
 #include <iostream>
 #include <random>
 
+#include "epipe/base/file.h"
 #include "support/bad_sample.h"
 #include "train/team.h"
 
@@ -90,6 +92,80 @@ TEST_P(TeamFault, SkipsAStepTogetherWhateverIsLost) {
   testing::expect_equal_weights(folder_.file("one"), several.run_dir);
 }
 
+std::string checkpoint_of(const std::string& folder, int step) { return folder + "/step-00000000" + std::to_string(step); }
+
+// One bit of one byte, as a bad disk does it.
+void damage(const std::string& checkpoint, const std::string& name) {
+  std::fstream file(checkpoint + "/" + name, std::ios::in | std::ios::out | std::ios::binary);
+  file.seekg(100);
+  const int byte = file.get();
+  file.seekp(100);
+  file.put(static_cast<char>(byte ^ 4));
+  ASSERT_TRUE(file.flush());
+}
+
+// The first 6 of 8 steps: checkpoints of step 3 and 6 with the client and all workers.
+class DamagedCheckpoint : public testing::Team_ {
+ protected:
+  std::string state() const { return folder_.file("state"); }
+  std::string folder_of(int worker) const {
+    return worker == 0 ? folder_.file("several/checkpoints") : state() + "/worker-" + std::to_string(worker);
+  }
+  void train_six_steps() {
+    Watcher watcher;
+    watcher.stop_after = 6;
+    train(config("several"), watcher, watcher.stop, &machines_);
+    for (int w = 0; w < workers(); ++w) ASSERT_EQ(Checkpoints(folder_of(w)).steps(), (std::vector<std::uint64_t>{3, 6}));
+  }
+  // What the user is told.
+  std::vector<std::string> resume() {
+    auto resumed = config("several");
+    resumed.resume = true;
+    Watcher watcher;
+    train(resumed, watcher, watcher.stop, &machines_);
+    return watcher.notes;
+  }
+
+  Countdown never_;
+  Machines machines_{workers(), state(), never_};
+};
+
+// With the client, and with the last worker.
+TEST_P(DamagedCheckpoint, TheNewestThatAllHaveWholeIsUsed) {
+  const std::string expected = undisturbed();
+  for (const int where : {0, workers() - 1}) {
+    SCOPED_TRACE(::testing::Message() << "worker " << where);
+    ASSERT_TRUE(remove_tree(folder_.file("several")));
+    ASSERT_TRUE(remove_tree(state()));
+    train_six_steps();
+    damage(checkpoint_of(folder_of(where), 6), where == 0 ? "optimizer.safetensors" : "model.safetensors");
+    const auto notes = resume();
+    const std::string name = where == 0 ? "here" : "with worker " + std::to_string(where);
+    EXPECT_NE(std::find(notes.begin(), notes.end(),
+                        "damaged checkpoints: of step 6 " + name + "; going on from step 3, the newest that all processes have whole"),
+              notes.end())
+        << ::testing::PrintToString(notes);
+    testing::expect_equal_weights(expected, folder_.file("several"));
+  }
+}
+
+TEST_P(DamagedCheckpoint, WhereNoneIsWholeWithAllTheRunIsRefusedAndNotBegunAnew) {
+  train_six_steps();
+  damage(checkpoint_of(folder_of(0), 6), "model.safetensors");
+  damage(checkpoint_of(folder_of(1), 3), "model.safetensors");
+  try {
+    resume();
+    FAIL();
+  } catch (const std::runtime_error& refused) {
+    const std::string text = refused.what();
+    EXPECT_TRUE(text.starts_with("cannot resume: no checkpoint is with all processes; here: of step 3, worker 1: of step 6")) << text;
+    EXPECT_NE(text.find("; damaged checkpoints: of step 6 here, of step 3 with worker 1; begin anew in another --run-dir"),
+              std::string::npos)
+        << text;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(RingsAndChains, DamagedCheckpoint, testing::rings_and_chains());
 INSTANTIATE_TEST_SUITE_P(RingsAndChains, TeamFault, testing::rings_and_chains());
 
 }  // namespace

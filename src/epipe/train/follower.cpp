@@ -23,7 +23,8 @@ Message failed(const std::string& error, bool again) { return {"failed", {{"erro
 
 }  // namespace
 
-Follower::Follower(FollowerConfig config) : config_(std::move(config)), tracer_(kFollowerEvents), checkpoints_(config_.checkpoints) {}
+Follower::Follower(FollowerConfig config)
+    : config_(std::move(config)), tracer_(kFollowerEvents), checkpoints_(config_.checkpoints, config_.checkpoint_bytes) {}
 Follower::~Follower() = default;
 
 Message answer_of(const std::function<Message()>& work) {
@@ -108,7 +109,8 @@ Message Follower::plan(const Message& command) {
     chunks_ = plan.chunks;
     fresh_ = true;
   }
-  Message answer{"planned", {{"checkpoints", checkpoints_.steps()}}};
+  const CheckpointList checkpoints = checkpoints_.verify();
+  Message answer{"planned", {{"checkpoints", checkpoints.whole}, {"damaged", checkpoints.damaged}}};
   if (!fresh_) answer.fields["steps_done"] = share_->steps_done();
   if (!fresh_ && share_->pending_step()) answer.fields["pending"] = *share_->pending_step();
   return answer;

@@ -27,8 +27,9 @@ struct FollowerConfig {
   std::function<void(const nlohmann::json& plan, int worker)> admit;
   // This process's end of a way. Throws Lost or TimedOut when the other end does not come, std::invalid_argument to refuse.
   std::function<std::unique_ptr<transport::Link>(const WayRequest&)> way;
-  std::string checkpoints;        // folder
-  bool keep_checkpoints = false;  // also when the run has ended
+  std::string checkpoints;             // folder
+  std::uint64_t checkpoint_bytes = 0;  // that they may take there; 0: no limit
+  bool keep_checkpoints = false;       // also when the run has ended
   // Errors that name the folder come here, and the client is told all but its path; empty: the client may know it.
   std::function<void(const std::string& error)> log{};
   torch::Device device = torch::kCPU;                      // of its workers
@@ -65,7 +66,7 @@ inline Update update_of(const Message& command) {
 
 // Obeys the client of a run: holds the share of some workers and does what the client's commands say.
 //
-//   plan {plan, worker}         -> planned {steps_done, pending, checkpoints}   build the share, or find it as it was
+//   plan {plan, worker}         -> planned {steps_done, pending, checkpoints, damaged}   build the share, or find it as it was
 //   load + weights              -> loaded                                       begin at step 0 from these weights
 //   restore {step}              -> restored                                     go back to a checkpoint of this process
 //   connect {attempt, addresses} -> connected                                    open the ways to the other processes

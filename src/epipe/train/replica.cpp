@@ -67,7 +67,8 @@ Message ReplicaLeader::plan(const json& theirs) {
   run_ = std::make_unique<Run>(config_, nullptr, &reach_, std::move(replicas_));
   const std::string different = differences(to_json(run_->plan()), theirs);
   if (!different.empty()) throw std::invalid_argument("rank 0 has another configuration: " + different);
-  return {"planned", {{"checkpoints", run_->team().common_checkpoints()}}};
+  const CheckpointList checkpoints = run_->team().common_checkpoints();
+  return {"planned", {{"checkpoints", checkpoints.whole}, {"damaged", checkpoints.damaged}}};
 }
 
 void ReplicaLeader::begin() { training_ = run_->training_batches(run_->share().steps_done()); }

@@ -22,7 +22,7 @@ using pipeline::StepResult;
 struct Team::Standing {
   std::optional<std::uint64_t> steps_done;  // nothing: it has no memory of the run
   std::optional<std::uint64_t> pending;     // gradients that wait for their commit
-  std::vector<std::uint64_t> checkpoints;
+  CheckpointList checkpoints;
 };
 
 namespace {
@@ -33,6 +33,10 @@ constexpr int kClockQuestions = 3;
 
 bool contains(const std::vector<std::uint64_t>& steps, std::uint64_t step) {
   return std::find(steps.begin(), steps.end(), step) != steps.end();
+}
+
+std::string newest_first(const std::vector<std::uint64_t>& steps) {
+  return fmt::format("{}", fmt::join(steps.rbegin(), steps.rend(), " and "));
 }
 
 std::uint64_t first_attempt() {
@@ -92,7 +96,8 @@ std::vector<Team::Standing> Team::ask_standings() {
   for_all_answers("planned", [&](Peer& peer, const Message& answer) {
     try {
       Standing standing;
-      standing.checkpoints = answer.fields.at("checkpoints").get<std::vector<std::uint64_t>>();
+      standing.checkpoints.whole = answer.fields.at("checkpoints").get<std::vector<std::uint64_t>>();
+      standing.checkpoints.damaged = answer.fields.value("damaged", std::vector<std::uint64_t>());
       if (answer.fields.contains("steps_done")) standing.steps_done = answer.fields.at("steps_done").get<std::uint64_t>();
       if (answer.fields.contains("pending")) standing.pending = answer.fields.at("pending").get<std::uint64_t>();
       standings.push_back(std::move(standing));
@@ -121,36 +126,60 @@ void Team::finish_commit(const std::vector<Standing>& standings) {
   }
 }
 
-std::vector<std::uint64_t> Team::common_checkpoints() {
+// Whole with all; damaged with one.
+CheckpointList Team::common_checkpoints() {
   const auto standings = ask_standings();
-  auto steps = checkpoints_.steps();
+  CheckpointList list = checkpoints_.verify();
   for (const Standing& peer : standings) {
-    std::erase_if(steps, [&](std::uint64_t step) { return !contains(peer.checkpoints, step); });
+    std::erase_if(list.whole, [&](std::uint64_t step) { return !contains(peer.checkpoints.whole, step); });
+    list.damaged.insert(list.damaged.end(), peer.checkpoints.damaged.begin(), peer.checkpoints.damaged.end());
   }
-  return steps;
+  std::sort(list.damaged.begin(), list.damaged.end());
+  list.damaged.erase(std::unique(list.damaged.begin(), list.damaged.end()), list.damaged.end());
+  return list;
 }
 
 void Team::go_back(const std::vector<Standing>& standings) {
-  auto own = checkpoints_.steps();
-  if (!started_ && !config_.resume) own.clear();
-  std::reverse(own.begin(), own.end());
-  const auto common = std::find_if(own.begin(), own.end(), [&](std::uint64_t step) {
-    return std::all_of(standings.begin(), standings.end(), [&](const Standing& peer) { return contains(peer.checkpoints, step); });
+  CheckpointList own = checkpoints_.verify();
+  if (!started_ && !config_.resume) own = {};
+  if (own.whole.empty() && own.damaged.empty()) return start_over();
+  const auto common = std::find_if(own.whole.rbegin(), own.whole.rend(), [&](std::uint64_t step) {
+    return std::all_of(standings.begin(), standings.end(), [&](const Standing& peer) { return contains(peer.checkpoints.whole, step); });
   });
-  if (common != own.end()) return restore(*common);
-  const bool first_was_being_written = own.size() == 1 && !config_.was_over;  // of two, everybody has the older one
-  if (!started_ && !own.empty() && !first_was_being_written) refuse_to_resume(own, standings);
-  if (!own.empty()) config_.note("no checkpoint is with all processes: beginning anew");
+  const std::string damage = damaged_checkpoints(own, standings);
+  if (common != own.whole.rend()) {
+    if (!damage.empty()) config_.note(fmt::format("{}; going on from step {}, the newest that all processes have whole", damage, *common));
+    return restore(*common);
+  }
+  // Of two, everybody has the older one.
+  const bool first_was_being_written = own.whole.size() == 1 && damage.empty() && !config_.was_over;
+  if (!started_ && !first_was_being_written) refuse_to_resume(own, standings);
+  config_.note((damage.empty() ? "" : damage + "; ") + "no checkpoint is with all processes: beginning anew");
   start_over();
 }
 
-void Team::refuse_to_resume(const std::vector<std::uint64_t>& own, const std::vector<Standing>& standings) const {
-  const auto listed = [](const std::vector<std::uint64_t>& steps) {
-    return steps.empty() ? std::string("none") : fmt::format("of step {}", fmt::join(steps, " and "));
+// "damaged checkpoints: of step 20 here, of step 20 and 10 with worker 1"; empty where all are whole.
+std::string Team::damaged_checkpoints(const CheckpointList& own, const std::vector<Standing>& standings) const {
+  std::string text;
+  const auto add = [&text](const std::vector<std::uint64_t>& steps, const std::string& where) {
+    if (!steps.empty()) text += fmt::format("{} of step {} {}", text.empty() ? "damaged checkpoints:" : ",", newest_first(steps), where);
   };
-  std::string text = fmt::format("cannot resume: no checkpoint is with all processes; here: {}", listed(own));
-  for (std::size_t p = 0; p < peers_.size(); ++p) text += fmt::format(", {}: {}", peers_[p]->name(), listed(standings[p].checkpoints));
-  throw std::runtime_error(text + " (a server forgets a run that came to its end); begin anew in another --run-dir");
+  add(own.damaged, "here");
+  for (std::size_t p = 0; p < peers_.size(); ++p) add(standings[p].checkpoints.damaged, "with " + peers_[p]->name());
+  return text;
+}
+
+void Team::refuse_to_resume(const CheckpointList& own, const std::vector<Standing>& standings) const {
+  const auto listed = [](const std::vector<std::uint64_t>& steps) {
+    return steps.empty() ? std::string("none") : fmt::format("of step {}", newest_first(steps));
+  };
+  std::string text = fmt::format("cannot resume: no checkpoint is with all processes; here: {}", listed(own.whole));
+  for (std::size_t p = 0; p < peers_.size(); ++p) {
+    text += fmt::format(", {}: {}", peers_[p]->name(), listed(standings[p].checkpoints.whole));
+  }
+  const std::string damage = damaged_checkpoints(own, standings);
+  text += damage.empty() ? " (a server forgets a run that came to its end)" : "; " + damage;
+  throw std::runtime_error(text + "; begin anew in another --run-dir");
 }
 
 void Team::start_over() {

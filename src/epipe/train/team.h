@@ -15,7 +15,7 @@ struct TeamConfig {
   nlohmann::json shared_plan;                                         // what the other processes are told
   std::string checkpoints;                                            // folder of the client's own
   transport::Patience patience = transport::kForever;                 // with another process within a step
-  bool resume = false;                                                // begin from the newest checkpoint that all processes have
+  bool resume = false;                                                // begin from the newest checkpoint that all processes have whole
   std::vector<std::string> parameter_order;                           // of the model, for sums over all parameters
   double clip = 0;                                                    // largest norm of the gradient over all processes; 0: none
   bool was_over = false;                                              // the run has written its weights: servers may have forgotten it
@@ -40,13 +40,14 @@ class Team {
   ~Team();
 
   // Connects everybody, at the start and after a loss, and brings them to the same step: where they are, or the newest checkpoint that
-  // all have, or the beginning. Returns the steps that are done. Throws std::runtime_error when a run is to be resumed and none of its
-  // checkpoints is with all processes, unless its first one was being written.
+  // all have whole, or the beginning; damaged ones are passed over with a note. Returns the steps that are done. Throws
+  // std::runtime_error when a run is to be resumed and none of its checkpoints is with all processes, unless its first one was being
+  // written.
   std::uint64_t connect();
 
   // What a leader's team does when the client says so, instead of connect(): the checkpoints that all of it have, then where it
   // begins, then its ways.
-  std::vector<std::uint64_t> common_checkpoints();
+  CheckpointList common_checkpoints();
   void start_over();
   void restore(std::uint64_t step);
   void open_ways();
@@ -90,7 +91,8 @@ class Team {
   void confirm_commit();
   double clock_offset(Peer& peer, const Tracer& own);
   void go_back(const std::vector<Standing>& standings);
-  [[noreturn]] void refuse_to_resume(const std::vector<std::uint64_t>& own, const std::vector<Standing>& standings) const;
+  std::string damaged_checkpoints(const CheckpointList& own, const std::vector<Standing>& standings) const;
+  [[noreturn]] void refuse_to_resume(const CheckpointList& own, const std::vector<Standing>& standings) const;
   double clip_scale(double loss_scale) const;
   Update decide(double lr) const;
   static Message commit_message(const Decision& decision);
