@@ -1,6 +1,8 @@
 // epipe serve, and the session it starts for each client
 #include <fmt/format.h>
 
+#include <optional>
+
 #include "epipe/cli/command.h"
 #include "epipe/cli/device_flag.h"
 #include "epipe/cli/security_flags.h"
@@ -19,6 +21,7 @@ struct ServeFlags {
   std::string init_tls;
   std::vector<std::string> names;
   double memory_gb = 0;
+  std::optional<double> state_gb;
 };
 
 void run_init_tls(const ServeFlags& flags) {
@@ -31,12 +34,14 @@ void run_init_tls(const ServeFlags& flags) {
 }
 
 void run_serve(const ServeFlags& flags) {
+  keep_files_private();
   if (!flags.init_tls.empty()) return run_init_tls(flags);
   serve::ServeConfig config = flags.config;
   check_device_exists("--device", config.device);
   config.listen = listen_config(flags.security, flags.listen);
   if (!config.peers.empty()) config.dial = dial_config(flags.security);
   config.limits.memory_bytes = static_cast<std::uint64_t>(flags.memory_gb * 1e9);
+  if (flags.state_gb) config.state.bytes = static_cast<std::uint64_t>(*flags.state_gb * 1e9);
   const auto& stop = stop_on_signals();
   try {
     serve::serve(config, stop, [&](int port) {
@@ -99,6 +104,16 @@ void add_serve_command(CLI::App& app) {
   command->add_option("--name", flags->names, "With --init-tls: further names or addresses of this server")->delimiter(',');
   add_security_flags(*command, flags->security, true);
   command->add_option("--state-dir", flags->config.state_dir, "Folder for the sessions' checkpoints")->capture_default_str();
+  command
+      ->add_option("--state-quota", flags->state_gb,
+                   "GB of the disk for the checkpoints of all sessions, in equal shares for --max-sessions; those that ended longest ago "
+                   "go first; 0: no limit; left out: half of what the disk has for them")
+      ->check(number_from_zero());
+  command
+      ->add_option("--state-age", flags->config.state.days,
+                   "Days after which a session's checkpoints are removed, unless it runs; 0: never")
+      ->check(number_from_zero())
+      ->capture_default_str();
   command->add_option("--device", flags->config.device, "Of the sessions: cpu, cuda:0")->capture_default_str();
   command->add_option("--peers", flags->config.peers, "Other servers that sessions may dial, HOST:PORT,...")->delimiter(',');
   add_limit_flags(*command, *flags);

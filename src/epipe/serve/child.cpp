@@ -39,6 +39,7 @@ std::string to_text(const SessionConfig& c) {
   return json{{"purpose", static_cast<int>(c.purpose)},
               {"socket", c.socket},
               {"state_dir", c.state_dir},
+              {"state_bytes", c.state_bytes},
               {"name", c.name},
               {"ticket", c.ticket},
               {"device", c.device},
@@ -56,6 +57,7 @@ SessionConfig from_text(const std::string& text) {
   c.purpose = static_cast<SessionConfig::Purpose>(j.at("purpose").get<int>());
   c.socket = j.at("socket");
   c.state_dir = j.at("state_dir");
+  c.state_bytes = j.at("state_bytes");
   c.name = j.at("name");
   c.ticket = j.at("ticket");
   c.device = j.at("device");

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -19,9 +20,16 @@ struct SessionLimits {
   std::uint64_t message_bytes = transport::kDefaultMaxMessageBytes;  // of a command or a frame
 };
 
+// What the sessions' checkpoints may take of the disk.
+struct StateLimits {
+  std::optional<std::uint64_t> bytes;  // of all sessions; 0: no limit; nothing: half of what the disk has for them when the server starts
+  double days = 30;                    // since a session was last used; 0: no limit
+};
+
 struct ServeConfig {
   transport::ListenConfig listen;
   std::string state_dir;  // sessions keep their checkpoints here, to survive the server
+  StateLimits state;
   int max_sessions = 4;
   int share = 0;  // sessions that one credential may have at once; 0: see share_of
   SessionLimits limits;

@@ -104,7 +104,9 @@ class Server {
   std::size_t watch() {
     refusals_.flush();
     clear();
-    return sessions_.watch();
+    const std::size_t running = sessions_.watch();
+    sessions_.clean();
+    return running;
   }
 
  private:
@@ -242,7 +244,6 @@ class Server {
 
 void serve(const ServeConfig& config, const std::atomic<bool>& stop, const std::function<void(int port)>& on_ready) {
   std::signal(SIGPIPE, SIG_IGN);  // of a log that nobody reads any more
-  if (const auto made = make_folders(config.state_dir); !made) throw std::runtime_error(made.error().message);
   require_room(config.limits);
   Server server(config);
   on_ready(server.port());

@@ -10,13 +10,11 @@
 #include <mutex>
 
 #include "epipe/base/clock.h"
-#include "epipe/base/file.h"
 #include "epipe/base/queue.h"
 #include "epipe/serve/admission.h"
 #include "epipe/serve/child.h"
 #include "epipe/serve/log.h"
 #include "epipe/serve/way_desk.h"
-#include "epipe/train/checkpoint.h"
 #include "epipe/train/follower.h"
 #include "epipe/train/servers.h"
 #include "epipe/transport/grpc/dialer.h"
@@ -61,8 +59,6 @@ class Session {
       serve(*client);
       seconds = std::min(config_.limits.idle_seconds, follower_.holds_run() ? config_.limits.idle_seconds : kNothingSeconds);
     }
-    const bool to_be_continued = !train::Checkpoints(config_.state_dir + "/checkpoints").steps().empty();
-    if (!to_be_continued) (void)remove_tree(config_.state_dir);
   }
 
  private:
@@ -81,6 +77,7 @@ class Session {
     follower.way = [this](const train::WayRequest& request) { return way(request); };
     follower.checkpoints = config_.state_dir + "/checkpoints";
     follower.log = [](const std::string& error) { log("{}", error); };
+    follower.checkpoint_bytes = config_.state_bytes;
     follower.device = torch::Device(config_.device);
     follower.patience = patience_of(config_.limits.timeout);
     follower.drain = &drain_;

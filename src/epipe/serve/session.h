@@ -15,9 +15,10 @@ struct SessionConfig {
     kSayItsSize,   // prints held_bytes() and ends
   };
   Purpose purpose = Purpose::kTrain;
-  std::string socket;     // "unix:PATH" where the server hands over the client's links
-  std::string state_dir;  // of this session
-  std::string name;       // with the ticket, what a peer shows
+  std::string socket;             // "unix:PATH" where the server hands over the client's links
+  std::string state_dir;          // of this session
+  std::uint64_t state_bytes = 0;  // that its checkpoints may take there; 0: no limit
+  std::string name;               // with the ticket, what a peer shows
   std::string ticket;
   SessionLimits limits;
   std::string device = "cpu";

@@ -27,10 +27,6 @@ constexpr double kMeasuringSeconds = 600;
 constexpr double kMeasuringIdleSeconds = 30;
 constexpr std::uint64_t kMeasuringBytes = 1'500'000'000;  // LibTorch is loaded, though not used
 
-bool is_hex(const std::string& text, std::size_t digits) {
-  return text.size() == digits && text.find_first_not_of("0123456789abcdef") == std::string::npos;
-}
-
 std::string shown(const RunningSession& session) {
   return session.purpose == Purpose::kTrain ? fmt::format("session {:.8}", session.name) : session.name;
 }
@@ -41,19 +37,6 @@ void end(RunningSession& session, const std::string& reason) {
   log("{} is ended: {}", shown(session), reason);
   session.condemned = true;
   ::kill(session.pid, SIGKILL);
-}
-
-// A session that continues after the server ended must show the ticket it began with.
-void check_ticket(const std::string& state, const std::string& ticket) {
-  const std::string path = state + "/ticket";
-  if (const auto earlier = read_file(path, 64); earlier) {
-    const std::string text(reinterpret_cast<const char*>(earlier.value().data()), earlier.value().size());
-    if (!equal_secret(text, ticket)) throw Refused(Refusal::kUnauthenticated, "not your session");
-    return;
-  }
-  Result<void> written = make_folders(state);
-  if (written) written = write_private_file(path, {std::as_bytes(std::span(ticket))});
-  if (!written) throw std::runtime_error(written.error().message);
 }
 
 }  // namespace
@@ -75,7 +58,7 @@ std::string excess_of(const RunningSession& session) {
                      static_cast<double>(limits.memory_bytes) / 1e9);
 }
 
-Sessions::Sessions(const ServeConfig& config) : config_(config) {}
+Sessions::Sessions(const ServeConfig& config) : config_(config), store_(config.state_dir, config.state, config.max_sessions) {}
 
 Sessions::~Sessions() {
   for (const auto& [name, session] : running_) ::kill(session.pid, SIGKILL);
@@ -84,23 +67,24 @@ Sessions::~Sessions() {
 
 RunningSession Sessions::find_or_start(const SessionRequest& request) {
   watch();
-  if (!is_hex(request.name, 32) || !is_hex(request.ticket, 64)) throw Refused(Refusal::kNotFound, "a session is named by hex digits");
+  if (!is_session_name(request.name) || !is_ticket(request.ticket)) throw Refused(Refusal::kNotFound, "a session is named by hex digits");
   const std::lock_guard lock(mutex_);
   if (const auto found = running_.find(request.name); found != running_.end()) {
     if (!equal_secret(found->second.ticket, request.ticket)) throw Refused(Refusal::kUnauthenticated, "not your session");
     return found->second;
   }
   check_room(request);
+  const auto state = store_.claim(request.name, request.ticket);
   SessionConfig session;
-  session.state_dir = config_.state_dir + "/" + request.name;
-  check_ticket(session.state_dir, request.ticket);
+  session.state_dir = *state;
+  session.state_bytes = store_.session_bytes();
   session.name = request.name;
   session.ticket = request.ticket;
   session.limits = config_.limits;
   session.device = config_.device;
   session.peers = config_.peers;
   session.dial = config_.dial;
-  return start(std::move(session), request.credential, request.peer);
+  return start(std::move(session), state, request.credential, request.peer);
 }
 
 void Sessions::check_room(const SessionRequest& request) const {
@@ -132,14 +116,15 @@ RunningSession Sessions::start_measuring(const std::string& credential, const st
   session.limits.seconds = kMeasuringSeconds;
   session.limits.idle_seconds = kMeasuringIdleSeconds;
   session.limits.timeout = kMeasuringIdleSeconds;
-  return start(std::move(session), credential, peer);
+  return start(std::move(session), nullptr, credential, peer);
 }
 
-RunningSession Sessions::start(SessionConfig config, const std::string& credential, const std::string& peer) {
+RunningSession Sessions::start(SessionConfig config, StateStore::Claim state, const std::string& credential, const std::string& peer) {
   const std::string path = sockets_.path() + "/" + config.name;
   (void)remove_tree(path);  // of an earlier process of the session
   config.socket = "unix:" + path;
-  RunningSession session{start_session(config), config.name, config.ticket, config.socket, credential, config.purpose, config.limits};
+  RunningSession session{start_session(config), config.name,   config.ticket,   config.socket, credential,
+                         config.purpose,        config.limits, std::move(state)};
   running_[session.name] = session;
   log("{} for {} in process {}", shown(session), peer, session.pid);
   return session;

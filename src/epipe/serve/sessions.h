@@ -13,6 +13,7 @@
 #include "epipe/serve/config.h"
 #include "epipe/serve/session.h"
 #include "epipe/serve/socket_folder.h"
+#include "epipe/serve/state_store.h"
 
 namespace epipe::serve {
 
@@ -41,6 +42,7 @@ struct RunningSession {
   std::string credential;  // of its client
   SessionConfig::Purpose purpose = SessionConfig::Purpose::kTrain;
   SessionLimits limits;
+  StateStore::Claim state;  // null for a measurement
   Stopwatch life{};
   bool condemned = false;                                             // it was killed, and has not ended yet
   std::shared_ptr<Activity> activity = std::make_shared<Activity>();  // shared with its relays
@@ -74,6 +76,8 @@ class Sessions {
   RunningSession start_measuring(const std::string& credential, const std::string& peer);
   // Forgets the sessions that ended and kills those above their limits; returns how many run.
   std::size_t watch();
+  // Removes what ended sessions have kept for too long, or too much of. The serving thread's, because it takes its time.
+  void clean() { store_.clean(); }
   void kill(const RunningSession& session, const std::string& reason);
   // No session begins any more; those that run are told to save and end.
   void drain();
@@ -82,11 +86,12 @@ class Sessions {
   int running(SessionConfig::Purpose purpose) const;
   int running_of(SessionConfig::Purpose purpose, const std::string& credential) const;
   void check_room(const SessionRequest& request) const;
-  RunningSession start(SessionConfig config, const std::string& credential, const std::string& peer);
+  RunningSession start(SessionConfig config, StateStore::Claim state, const std::string& credential, const std::string& peer);
   bool has_ended(const RunningSession& session);
 
   ServeConfig config_;
   SocketFolder sockets_;
+  StateStore store_;
   std::mutex mutex_;                               // guards what follows
   std::map<std::string, RunningSession> running_;  // by name
   std::set<std::string> expired_;                  // sessions that have had their time
