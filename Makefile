@@ -1,5 +1,5 @@
 # A thin layer over CMakePresets.json: each target sets the machine up, then calls cmake or ctest.
-.PHONY: help setup build all test faults demo check bench asan tsan fuzz clean
+.PHONY: help setup build all test faults cpus demo check bench asan tsan fuzz clean
 .DEFAULT_GOAL := help
 
 JOBS ?= $(shell nproc)
@@ -34,10 +34,14 @@ faults: all      ## the fault suites at length: links cut and processes killed, 
 	@EPIPE_LONG_TESTS=1 EPIPE_PROGRAM=$(CURDIR)/build/epipe build/tests/train_tests --only=train/team_fault --gtest_brief=1
 	@EPIPE_LONG_TESTS=1 EPIPE_PROGRAM=$(CURDIR)/build/epipe build/tests/serve_tests --only=serve/fault --gtest_brief=1
 
-check: all       ## format, layers, warnings as errors, clang-tidy, sanitizers, tests, the fault suites at length
+cpus: all        ## the tests on other CPUs: emulated ones, and this one with its libraries held at each level
+	@tools/setup.sh packages-check.txt
+	@JOBS=$(JOBS) tools/check_cpus.sh
+
+check: all       ## format, layers, warnings as errors, clang-tidy, sanitizers, tests, other CPUs, the fault suites at length
 	@tools/setup.sh packages-check.txt
 	@JOBS=$(JOBS) tools/check.sh
-	@$(MAKE) --no-print-directory test faults asan tsan
+	@$(MAKE) --no-print-directory test cpus faults asan tsan
 
 # Instrumented builds of the same tests, leaks included. With one OpenMP thread only epipe's own threads run, and those are
 # instrumented; libgomp, LibTorch and OpenBLAS are not. Neither are gRPC and gloo: what has a frame of theirs in its stack is suppressed

@@ -36,9 +36,9 @@ function(epipe_torch_headers target)
 endfunction()
 
 # epipe_test(PATH [TORCH] [ALONE] KINDS KIND...): tests/PATH_test.cpp as one entry of CTest; every kind becomes a label. TORCH when it
-# includes LibTorch. The files of a folder are one program, FOLDER_tests; ALONE makes it one of its own, e.g. for a main of its own.
+# includes LibTorch. CPU_LEVELS LEVEL...: once more as PATH@LEVEL, with epipe's kernels held there, whatever CPU the tests run on. The files of a folder are one program, FOLDER_tests; ALONE makes it one of its own, e.g. for a main of its own.
 function(epipe_test path)
-  cmake_parse_arguments(arg "TORCH;ALONE" "" "KINDS" ${ARGN})
+  cmake_parse_arguments(arg "TORCH;ALONE" "" "KINDS;CPU_LEVELS" ${ARGN})
   if(arg_ALONE)
     string(REPLACE "/" "_" program ${path}_test)
   else()
@@ -56,6 +56,10 @@ function(epipe_test path)
     add_test(NAME ${path} COMMAND ${program} --only=${path})
   endif()
   set_tests_properties(${path} PROPERTIES LABELS "${arg_KINDS}" TIMEOUT 300 ENVIRONMENT "EPIPE_PROGRAM=$<TARGET_FILE:epipe>")
+  foreach(level ${arg_CPU_LEVELS})
+    add_test(NAME ${path}@${level} COMMAND ${program} --only=${path})
+    set_tests_properties(${path}@${level} PROPERTIES LABELS "${arg_KINDS}" TIMEOUT 300 ENVIRONMENT "EPIPE_CPU=${level}")
+  endforeach()
 endfunction()
 
 function(epipe_test_program program)

@@ -5,9 +5,11 @@
 #include <fmt/ranges.h>
 #include <torch/version.h>
 
+#include <cstdlib>
 #include <nlohmann/json.hpp>
 #include <thread>
 
+#include "epipe/base/amx.h"
 #include "epipe/cli/command.h"
 #include "epipe/cli/model_info.h"
 #include "epipe/codec/kernels/cuda_part.h"
@@ -29,13 +31,36 @@ std::vector<std::string> instruction_sets() {
   return names;
 }
 
+std::string_view amx_name(Amx amx) {
+  switch (amx) {
+    case Amx::kAbsent: return "absent";
+    case Amx::kGranted: return "granted";
+    case Amx::kRefused: return "refused";
+    case Amx::kIncomplete: return "incomplete";
+  }
+  return "";
+}
+
+nlohmann::ordered_json json_of(const AmxUse& use) {
+  nlohmann::ordered_json json = {{"state", amx_name(use.amx)}, {"onednn_limit", nullptr}};
+  if (use.onednn_limit) json["onednn_limit"] = *use.onednn_limit;
+  return json;
+}
+
+std::string kernels_text() {
+  const char* const limit = std::getenv("EPIPE_CPU");
+  const std::string held = limit == nullptr || *limit == '\0' ? "" : fmt::format(", at most {} by EPIPE_CPU", limit);
+  return fmt::format("{} of {}{}", kernels::best().name, fmt::join(instruction_sets(), " "), held);
+}
+
 void run_info(bool json) {
   const std::vector<Part> parts = {kernels::cuda_part(), transport::gloo_part(), transport::grpc_part(),
                                    data::jpeg_part(),    data::png_part(),       data::zlib_part()};
   nlohmann::ordered_json info = {{"epipe", EPIPE_VERSION},        {"frame_version", wire::kVersion},
                                  {"compiler", EPIPE_COMPILER},    {"build_type", EPIPE_BUILD_TYPE},
                                  {"libtorch", TORCH_VERSION},     {"cpu_threads", std::thread::hardware_concurrency()},
-                                 {"kernels", instruction_sets()}, {"kernels_used", kernels::best().name}};
+                                 {"kernels", instruction_sets()}, {"kernels_used", kernels::best().name},
+                                 {"amx", json_of(amx_use())}};
   for (const Part& part : parts) info["parts"][part.name] = {{"available", part.available}, {"detail", part.detail}};
   if (json) {
     fmt::print("{}\n", info.dump());
@@ -43,8 +68,8 @@ void run_info(bool json) {
   }
   fmt::print("epipe {}, frame version {}, {} build by {}\n", EPIPE_VERSION, wire::kVersion, EPIPE_BUILD_TYPE, EPIPE_COMPILER);
   fmt::print("LibTorch  {}\n", TORCH_VERSION);
-  fmt::print("kernels   {} of {}; {} hardware threads\n", kernels::best().name, fmt::join(instruction_sets(), " "),
-             std::thread::hardware_concurrency());
+  fmt::print("kernels   {}; {} hardware threads\n", kernels_text(), std::thread::hardware_concurrency());
+  fmt::print("AMX       {}\n", describe(amx_use()));
   for (const Part& part : parts) fmt::print("{:<9} {}{}\n", part.name, part.available ? "" : "no: ", part.detail);
 }
 

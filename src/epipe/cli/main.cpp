@@ -7,7 +7,9 @@
 #include <cstdlib>
 #include <exception>
 #include <limits>
+#include <stdexcept>
 
+#include "epipe/base/cpu_level.h"
 #include "epipe/cli/command.h"
 
 namespace {
@@ -24,7 +26,17 @@ void keep_freed_memory() {
 #endif
 }
 
+// A wrong EPIPE_CPU is said at once, not by the first frame.
+void check_environment() {
+  try {
+    epipe::cpu_level_limit();
+  } catch (const std::invalid_argument& error) {
+    throw UsageError(error.what());
+  }
+}
+
 int run(int argc, char** argv) {
+  check_environment();
   CLI::App app("epipe trains neural networks cut into stages and compresses what crosses the cuts.", "epipe");
   app.set_version_flag("--version", EPIPE_VERSION);
   app.require_subcommand(1);

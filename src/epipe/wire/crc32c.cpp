@@ -3,6 +3,8 @@
 #include <array>
 #include <vector>
 
+#include "epipe/base/cpu_level.h"
+
 #if defined(__x86_64__)
 #include <nmmintrin.h>
 #endif
@@ -120,8 +122,8 @@ std::uint32_t crc32c_reference(ByteView bytes, std::uint32_t before) {
 
 std::uint32_t crc32c(ByteView bytes, std::uint32_t before) {
 #if defined(__x86_64__)
-  static const bool has_instruction = __builtin_cpu_supports("sse4.2") != 0;
-  if (has_instruction) return crc32c_sse42(bytes, before);
+  static const bool use_instruction = cpu_level_limit() > CpuLevel::kScalar && __builtin_cpu_supports("sse4.2") != 0;
+  if (use_instruction) return crc32c_sse42(bytes, before);
 #endif
   return crc32c_reference(bytes, before);
 }

@@ -1,12 +1,14 @@
 // The SIMD kernels for AVX2: 8 lanes, masks are vectors.
 #if defined(__x86_64__)
 
+#include <cpuid.h>
 #include <immintrin.h>
 
 #include <algorithm>
 #include <array>
 #include <cstring>
 
+#include "epipe/base/cpu_level.h"
 #include "epipe/codec/kernels/key.h"
 #include "epipe/codec/kernels/rans.h"
 #include "epipe/codec/kernels/scalar.h"
@@ -170,10 +172,27 @@ class SmallTable {
 EPIPE_END_TARGET
 
 namespace epipe::kernels {
+namespace {
+
+// The builtin below knows no F16C in clang 14. Its registers are those of AVX, which the builtin finds only where the system saves them.
+bool cpu_has_f16c() {
+  unsigned eax = 0;
+  unsigned ebx = 0;
+  unsigned ecx = 0;
+  unsigned edx = 0;
+  return __get_cpuid(1, &eax, &ebx, &ecx, &edx) != 0 && (ecx & bit_F16C) != 0;
+}
+
+// Every feature of the target above.
+bool cpu_has_target() {
+  return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && cpu_has_f16c() && __builtin_cpu_supports("bmi") &&
+         __builtin_cpu_supports("bmi2") && __builtin_cpu_supports("popcnt");
+}
+
+}  // namespace
 
 const Kernels* avx2() {
-  // F16C has no name for this builtin in clang 14; every CPU with AVX2 has it.
-  static const bool supported = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("bmi2");
+  static const bool supported = cpu_level_limit() >= CpuLevel::kAvx2 && cpu_has_target();
   static constexpr Kernels kTable = simd_table("avx2");
   return supported ? &kTable : nullptr;
 }

@@ -7,6 +7,7 @@
 #include <array>
 #include <cstring>
 
+#include "epipe/base/cpu_level.h"
 #include "epipe/codec/kernels/key.h"
 #include "epipe/codec/kernels/rans.h"
 #include "epipe/codec/kernels/scalar.h"
@@ -148,8 +149,9 @@ EPIPE_END_TARGET
 namespace epipe::kernels {
 
 const Kernels* avx512() {
-  static const bool supported = avx2() != nullptr && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-                                __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
+  static const bool supported = cpu_level_limit() >= CpuLevel::kAvx512 && avx2() != nullptr && __builtin_cpu_supports("avx512f") &&
+                                __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
+                                __builtin_cpu_supports("avx512vl");
   static constexpr Kernels kTable = simd_table("avx512");
   return supported ? &kTable : nullptr;
 }

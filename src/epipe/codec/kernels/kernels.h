@@ -123,9 +123,9 @@ struct Kernels {
 };
 
 const Kernels& scalar();
-const Kernels* avx2();    // null when this CPU or this build has none
+const Kernels* avx2();    // null where this CPU or this build has none, or EPIPE_CPU keeps below it (base/cpu_level.h)
 const Kernels* avx512();  // likewise
-const Kernels& best();    // the widest this CPU has
+const Kernels& best();    // the widest of them
 
 constexpr std::size_t packed_bytes(std::size_t values, unsigned bits) { return (values * bits + 7) / 8; }
 

@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "epipe/codec/kernels/bits.h"
+#include "epipe/codec/kernels/fused.h"
 #include "epipe/codec/kernels/key.h"
 
 namespace epipe::kernels::scalar_impl {
@@ -136,7 +137,7 @@ void decode_runs(ByteView in, const RunTable& runs, std::span<float> out) {
   for (float& v : out) {
     const std::uint64_t code = codes.take(runs.bits());
     const std::size_t run = code >> runs.level_bits();
-    v = std::fma(static_cast<float>(code & level_mask), runs.steps()[run], runs.mins()[run]);
+    v = fused(static_cast<float>(code & level_mask), runs.steps()[run], runs.mins()[run]);
   }
 }
 

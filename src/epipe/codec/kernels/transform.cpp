@@ -4,6 +4,7 @@
 #include <numbers>
 #include <vector>
 
+#include "epipe/codec/kernels/fused.h"
 #include "epipe/codec/kernels/scalar.h"
 
 namespace epipe::kernels {
@@ -53,14 +54,14 @@ void transform_blocks(const BlockTransform& t, const float* in, std::size_t in_s
     for (std::size_t r = 0; r < t.height; ++r) {
       for (std::size_t v = 0; v < t.width; ++v) {
         float sum = t.columns[v * t.width] * in[r * t.width * in_stride + g];
-        for (std::size_t c = 1; c < t.width; ++c) sum = std::fma(t.columns[v * t.width + c], in[(r * t.width + c) * in_stride + g], sum);
+        for (std::size_t c = 1; c < t.width; ++c) sum = fused(t.columns[v * t.width + c], in[(r * t.width + c) * in_stride + g], sum);
         half[r * t.width + v] = sum;
       }
     }
     for (std::size_t u = 0; u < t.height; ++u) {
       for (std::size_t v = 0; v < t.width; ++v) {
         float sum = t.rows[u * t.height] * half[v];
-        for (std::size_t r = 1; r < t.height; ++r) sum = std::fma(t.rows[u * t.height + r], half[r * t.width + v], sum);
+        for (std::size_t r = 1; r < t.height; ++r) sum = fused(t.rows[u * t.height + r], half[r * t.width + v], sum);
         out[(u * t.width + v) * out_stride + g] = sum;
       }
     }
@@ -73,7 +74,7 @@ void mix_channels(const ChannelMix& mix, const float* in, std::size_t in_stride,
     const float* const row = mix.matrix + k * mix.channels;
     for (std::size_t p = 0; p < places; ++p) {
       float sum = row[0] * in[p];
-      for (std::size_t c = 1; c < mix.channels; ++c) sum = std::fma(row[c], in[c * in_stride + p], sum);
+      for (std::size_t c = 1; c < mix.channels; ++c) sum = fused(row[c], in[c * in_stride + p], sum);
       out[k * out_stride + p] = sum;
     }
   }
