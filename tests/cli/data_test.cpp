@@ -1,4 +1,5 @@
 // epipe data, and training on data of one's own, as a user calls them.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <fstream>
@@ -33,7 +34,7 @@ class DataCommand : public ::testing::Test {
         text += static_cast<char>(i % 3);
         for (int c = 0; c < 3; ++c) text += std::string(1024, static_cast<char>(c == i % 3 ? 200 + file : i));
       }
-      write(file == 6 ? "cifar/test_batch.bin" : "cifar/data_batch_" + std::to_string(file) + ".bin", text);
+      write(file == 6 ? "cifar/test_batch.bin" : fmt::format("cifar/data_batch_{}.bin", file), text);
     }
   }
   // The last line of a run's metrics.
