@@ -249,6 +249,21 @@ struct Relayed {
   std::unique_ptr<Relay> relay;
 };
 
+TEST_F(Grpc, APeerThatTakesNothingIsLostHoweverAliveItIs) {
+  for (const bool dialer_sends : {true, false}) {
+    auto listen = plain_listen();
+    auto dial = plain_dial();
+    listen.send_timeout = 500ms;
+    dial.send_timeout = 500ms;
+    testing::GrpcFabric fabric(listen, dial);
+    const auto ends = fabric.connect();
+    auto& sender = dialer_sends ? *ends.first : *ends.second;
+    const Stopwatch watch;
+    EXPECT_THROW(while (watch.seconds() < 30) sender.send(Bytes(1'000'000)), Lost);
+    EXPECT_LT(watch.seconds(), 30.0);
+  }
+}
+
 TEST_F(Grpc, ARelayForwardsBothWays) {
   Relayed relayed;
   const auto send_all = [](Link& link, int seed) {
