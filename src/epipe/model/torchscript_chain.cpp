@@ -25,7 +25,7 @@ bool holds_only_tensors(const c10::Type& type) {
   return !elements.empty() && std::all_of(elements.begin(), elements.end(), is_tensor);
 }
 
-std::vector<torch::Tensor> tensors_of(const Module& module) {
+std::vector<torch::Tensor> parameters_and_buffers(const Module& module) {
   std::vector<torch::Tensor> all;
   for (const auto& parameter : module.parameters()) all.push_back(parameter);
   for (const auto& buffer : module.buffers()) all.push_back(buffer);
@@ -66,7 +66,7 @@ class ForwardReader {
   }
 
   Result<void> read_call(const Node& node, const ScriptChild& child) {
-    const auto tensors = tensors_of(child.module);
+    const auto tensors = parameters_and_buffers(child.module);
     if (node.inputs().size() == 1 && !node.output()->hasUses() && tensors.empty()) return {};  // a traced nn.Identity
     if (node.inputs().size() != 2 || node.inputs()[1] != x_) {
       return not_a_chain(fmt::format("its forward gives {} something else than the output of the child before it", child.name));
@@ -102,7 +102,7 @@ Result<std::vector<ScriptChild>> direct_chain(const Module& module) {
   if (graph->outputs().size() != 1 || graph->outputs()[0] != reader.result()) {
     return not_a_chain("its forward returns something else than the output of its last child");
   }
-  for (const auto& tensor : tensors_of(module)) {
+  for (const auto& tensor : parameters_and_buffers(module)) {
     if (!reader.owns(tensor)) return not_a_chain("it has weights outside the children that its forward calls");
   }
   return std::move(reader).children();
