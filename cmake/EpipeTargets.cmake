@@ -35,8 +35,9 @@ function(epipe_torch_headers target)
   target_compile_options(${target} PRIVATE -fPIC)
 endfunction()
 
-# epipe_test(PATH [TORCH] [ALONE] KINDS KIND...): tests/PATH_test.cpp as one entry of CTest; every kind becomes a label. TORCH when it
-# includes LibTorch. CPU_LEVELS LEVEL...: once more as PATH@LEVEL, with epipe's kernels held there, whatever CPU the tests run on. The files of a folder are one program, FOLDER_tests; ALONE makes it one of its own, e.g. for a main of its own.
+# epipe_test(PATH [TORCH] [ALONE] KINDS KIND... [CPU_LEVELS LEVEL...]): tests/PATH_test.cpp as one entry of CTest; every kind becomes a
+# label. TORCH when it includes LibTorch. The files of a folder are one program, FOLDER_tests; ALONE makes it one of its own, e.g. for a
+# main of its own. CPU_LEVELS: once more as PATH@LEVEL, with epipe's kernels held there, whatever CPU the tests run on.
 function(epipe_test path)
   cmake_parse_arguments(arg "TORCH;ALONE" "" "KINDS;CPU_LEVELS" ${ARGN})
   if(arg_ALONE)
@@ -50,15 +51,15 @@ function(epipe_test path)
   if(arg_TORCH)
     epipe_torch_headers(${program})
   endif()
-  if(arg_ALONE)
-    add_test(NAME ${path} COMMAND ${program})
-  else()
-    add_test(NAME ${path} COMMAND ${program} --only=${path})
+  set(command ${program})
+  if(NOT arg_ALONE)
+    list(APPEND command --only=${path})
   endif()
+  add_test(NAME ${path} COMMAND ${command})
   set_tests_properties(${path} PROPERTIES LABELS "${arg_KINDS}" TIMEOUT 300 ENVIRONMENT "EPIPE_PROGRAM=$<TARGET_FILE:epipe>")
   foreach(level ${arg_CPU_LEVELS})
-    add_test(NAME ${path}@${level} COMMAND ${program} --only=${path})
-    set_tests_properties(${path}@${level} PROPERTIES LABELS "${arg_KINDS}" TIMEOUT 300 ENVIRONMENT "EPIPE_CPU=${level}")
+    add_test(NAME ${path}@${level} COMMAND ${command})
+    set_tests_properties(${path}@${level} PROPERTIES LABELS "${arg_KINDS}" TIMEOUT 300 ENVIRONMENT EPIPE_CPU=${level})
   endforeach()
 endfunction()
 
