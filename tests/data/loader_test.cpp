@@ -23,7 +23,7 @@ class Numbers final : public Dataset {
     ++made;
     const auto running = ++now_running;
     if (running > most_running) most_running = running;
-    std::this_thread::sleep_for(std::chrono::microseconds(at.step * 7919 % 5 * 300));
+    std::this_thread::sleep_for(pause + std::chrono::microseconds(at.step * 7919 % 5 * 300));
     --now_running;
     if (at.step == fail_at) throw std::runtime_error("broken sample");
     layer::Batch batch;
@@ -33,6 +33,7 @@ class Numbers final : public Dataset {
   }
 
   std::uint64_t fail_at = ~std::uint64_t{0};
+  std::chrono::milliseconds pause{0};  // on top
   mutable std::atomic<int> made = 0;
   mutable std::atomic<int> now_running = 0;
   mutable std::atomic<int> most_running = 0;
@@ -92,13 +93,14 @@ TEST(Loader, ContinuesWhereAnEarlierOneEnded) {
 }
 
 TEST(Loader, WorksInAllItsThreadsButOnlySoFarAhead) {
-  const Numbers data(1000);
+  Numbers data(1000);
+  data.pause = 30ms;  // long enough for two threads to meet on a busy machine
   Loader loader(data, {1, false, 0, 0, 1000, 4});
-  std::this_thread::sleep_for(200ms);
+  std::this_thread::sleep_for(500ms);
   EXPECT_EQ(data.made, 6);  // 4 threads and 2 spare batches
   EXPECT_GT(data.most_running, 1);
   for (int i = 0; i < 10; ++i) loader.next();
-  std::this_thread::sleep_for(200ms);
+  std::this_thread::sleep_for(500ms);
   EXPECT_EQ(data.made, 16);
 }
 

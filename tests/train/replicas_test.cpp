@@ -284,7 +284,7 @@ TEST_F(Replicas, NameDifferencesOfTheirConfigurations) {
   for (const int other : {2, 3}) {  // the leader of replica 1, and its worker 1
     auto two = config("two", 2, 1, {0, 1});
     const auto ends = train_as_cluster(two, [other](int rank, TrainConfig& c) { c.seed = rank == other ? 7 : 5; });
-    EXPECT_TRUE(one_says(ends, "seed: \"7\" here, \"5\" there")) << ends[0];
+    EXPECT_TRUE(one_says(ends, "--seed: 7 here, 5 there")) << ends[0];
     EXPECT_NE(ends[0].find("rank " + std::to_string(other) + " has another configuration"), std::string::npos) << ends[0];
   }
   const auto ends = train_as_cluster(config("numbers", 2, 1, {0, 1}), [](int rank, TrainConfig& c) {
