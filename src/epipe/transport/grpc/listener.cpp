@@ -110,7 +110,8 @@ void Listener::State::listen() {
   if (address.is_unix) {
     builder.AddListeningPort(address.text, credentials);
   } else {
-    acceptor = std::make_unique<Acceptor>(address, Acceptor::Limits{config.max_connections, config.max_per_address}, handlers());
+    acceptor = std::make_unique<Acceptor>(
+        address, Acceptor::Limits{config.max_connections, config.max_per_address, config.keep_alive.patience}, handlers());
     connections = builder.experimental().AddExternalConnectionAcceptor(Type::FROM_FD, credentials);
   }
   builder.RegisterCallbackGenericService(this);
