@@ -28,7 +28,7 @@ class Activity {
   bool heard() const { return heard_; }  // the client said something
 
  private:
-  const Stopwatch clock_;
+  const Stopwatch clock_{};
   std::atomic<double> last_ = 0;
   std::atomic<bool> heard_ = false;
 };
