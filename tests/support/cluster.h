@@ -1,6 +1,5 @@
 #pragma once
 
-#include <csignal>
 #include <functional>
 #include <string>
 #include <thread>
@@ -18,7 +17,6 @@ using Ends = std::vector<std::string>;
 // configuration another one.
 inline Ends train_as_cluster(
     const train::TrainConfig& config, const std::function<void(int rank, train::TrainConfig&)>& change = [](int, train::TrainConfig&) {}) {
-  std::signal(SIGPIPE, SIG_IGN);  // as in the program: a rank that left shows as an error of its socket
   const int size = train::ranks_of(config);
   const int port = transport::free_port();
   Ends ends(static_cast<std::size_t>(size));

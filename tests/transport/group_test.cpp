@@ -1,5 +1,6 @@
 #include <gtest/gtest.h>
 
+#include <csignal>
 #include <cstdlib>
 #include <thread>
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
@@ -51,6 +52,19 @@ void as_group(int size, const std::function<void(Group&)>& work) {
 
 torch::Tensor input_of(int rank, std::int64_t values) {
   return torch::arange(1, values + 1, torch::kFloat32).mul(0.37 * (rank + 1)).sin().mul(std::pow(10.0, rank));
+}
+
+// gloo's sockets raise SIGPIPE when a rank is gone; that must not end the program that uses epipe.
+TEST(Group, AProcessOutlivesAWriteToARankThatLeft) {
+  NEEDS_GLOO();
+  const auto before = std::signal(SIGPIPE, SIG_DFL);
+  as_group(2, [](Group&) {});
+  const auto ignored = std::signal(SIGPIPE, [](int) {});
+  EXPECT_EQ(ignored, SIG_IGN);
+  as_group(2, [](Group&) {});
+  const auto own = std::signal(SIGPIPE, before);
+  EXPECT_NE(own, SIG_IGN) << "a handler of one's own stays";
+  EXPECT_NE(own, SIG_DFL);
 }
 
 TEST(Group, SumsInTheOrderOfTheRanks) {

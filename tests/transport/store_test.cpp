@@ -108,6 +108,38 @@ TEST_F(Store_, HangsUpOnStrangersAndLivesOn) {
   EXPECT_EQ(connect()->get("a").size(), 1'000'000U);
 }
 
+// Without a limit a stranger fills the memory of rank 0, key by key.
+TEST_F(Store_, KeepsNoMoreThanItsMemory) {
+  const auto rank = connect();
+  rank->set("a", {1});
+  const auto stranger = connect();
+  std::size_t taken = 0;
+  EXPECT_THROW(
+      while (taken < 2 * kMaxStoreMemory) {
+        stranger->set(std::to_string(taken), Value(1'000'000));
+        taken += 1'000'000;
+      },
+      std::runtime_error);
+  EXPECT_LT(taken, kMaxStoreMemory);
+  EXPECT_GT(taken, kMaxStoreMemory - 3'000'000);
+  EXPECT_EQ(rank->get("a"), (Value{1})) << "what was there stays";
+  for (std::size_t key = 0; key < taken; key += 1'000'000) EXPECT_TRUE(connect()->deleteKey(std::to_string(key)));
+  connect()->set("b", Value(1'000'000));
+  EXPECT_EQ(connect()->get("b").size(), 1'000'000U) << "and room that was given back is room";
+}
+
+TEST_F(Store_, CountsRequestsThatNeverEnd) {
+  std::vector<std::unique_ptr<testing::RawSocket>> strangers;
+  const std::string begun = std::string("\0\0\x10\0", 4) + std::string(900'000, 'x');  // 900,000 of 1 MiB
+  for (int i = 0; i < 310; ++i) {
+    strangers.push_back(std::make_unique<testing::RawSocket>(port_));
+    strangers.back()->write(begun);
+  }
+  EXPECT_TRUE(strangers.back()->ends()) << "310 * 900,000 bytes are more than a store keeps";
+  strangers.clear();
+  connect()->set("b", Value(1'000'000));
+}
+
 TEST_F(Store_, ListensOnTheAddressItIsGivenAlone) {
   auto listeners = testing::listeners_of(::getpid());
   std::erase_if(listeners, [this](const auto& listener) { return listener.port != port_; });

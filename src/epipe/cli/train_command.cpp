@@ -128,7 +128,6 @@ void lead(const TrainConfig& config, const TrainFlags& flags, train::Reach* reac
 
 // One rank of a cluster: the first leads, the others follow.
 void run_rank(TrainConfig config, const TrainFlags& flags) {
-  std::signal(SIGPIPE, SIG_IGN);  // a rank that was killed shows as an error of its socket, with words
   auto place = transport::group_from_environment();
   place.backend = config.backend;
   config.local_rank = place.local_rank;

@@ -44,6 +44,14 @@ void check_uncut(std::string_view flag, const std::string& spec) {
       spec));
 }
 
+void check_uncut(const TrainConfig& config) {
+  check_uncut("--codec", config.codec);
+  check_uncut("--codec-forward", config.codec_forward);
+  check_uncut("--codec-backward", config.codec_backward);
+  if (!config.codec_at.empty()) check_uncut("--codec-at", config.codec_at.front().spec);
+  if (config.moments) throw UsageError("--moments belong to what crosses a cut, but there is none: cut the model with --cuts or --place");
+}
+
 void check_codecs(const TrainConfig& config) {
   check_codec("--codec", config.codec);
   if (!config.codec_forward.empty()) check_codec("--codec-forward", config.codec_forward);
@@ -93,11 +101,7 @@ TrainConfig checked(const TrainFlags& flags) {
     config.place.clear();
     for (std::size_t j = 0; j <= config.cuts.size(); ++j) config.place.push_back(static_cast<int>(j));
   }
-  if (config.place.size() == 1) {
-    check_uncut("--codec", config.codec);
-    check_uncut("--codec-forward", config.codec_forward);
-    check_uncut("--codec-backward", config.codec_backward);
-  }
+  if (config.place.size() == 1) check_uncut(config);
   return config;
 }
 

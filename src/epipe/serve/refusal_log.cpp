@@ -10,7 +10,8 @@ namespace epipe::serve {
 namespace {
 
 constexpr double kSeconds = 60;       // between two lines about the same host and reason
-constexpr std::size_t kHosts = 1000;  // that are told apart; what is above counts as "others"
+constexpr std::size_t kHosts = 1000;    // that are told apart; those above count as "other hosts"
+constexpr std::size_t kReasons = 100;  // that are told apart for these
 
 // Without the port, which is another for every connection.
 std::string host_of(std::string_view peer) {
@@ -26,7 +27,8 @@ std::string host_of(std::string_view peer) {
 void RefusalLog::add(const std::string& peer, const std::string& reason) {
   const std::lock_guard lock(mutex_);
   std::string who = fmt::format("{}: {}", host_of(peer), reason);
-  if (!counts_.contains(who) && counts_.size() >= kHosts) who = "others";
+  if (!counts_.contains(who) && counts_.size() >= kHosts) who = "other hosts: " + reason;
+  if (!counts_.contains(who) && counts_.size() >= kHosts + kReasons) who = "other hosts, other reasons";
   const auto [found, is_new] = counts_.try_emplace(who);
   if (is_new) {
     write_(fmt::format("refused {}: {}", peer, reason));

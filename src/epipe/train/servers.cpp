@@ -1,10 +1,11 @@
 #include "epipe/train/servers.h"
 
 #include <fmt/format.h>
+#include <unistd.h>
 
+#include <array>
 #include <cstdint>
 #include <nlohmann/json.hpp>
-#include <random>
 #include <stdexcept>
 
 #include "epipe/base/file.h"
@@ -12,11 +13,12 @@
 namespace epipe::train {
 namespace {
 
-std::string random_hex(int bytes) {
-  std::random_device device;  // the operating system's generator
-  std::string text;
-  for (int i = 0; i < bytes; ++i) text += fmt::format("{:02x}", device() & 0xFFU);
-  return text;
+// A secret nobody can guess.
+template <std::size_t kBytes>
+std::string random_hex() {
+  std::array<unsigned char, kBytes> bytes{};
+  if (::getentropy(bytes.data(), bytes.size()) != 0) throw std::runtime_error("the operating system has no random numbers for a session's ticket");
+  return fmt::format("{:02x}", fmt::join(bytes, ""));
 }
 
 }  // namespace
@@ -30,7 +32,7 @@ SessionKey session_key(const std::string& run_dir, bool resume) {
     if (!text.is_object()) throw std::runtime_error(path + " is not a session's key");
     return {text.value("name", ""), text.value("ticket", "")};
   }
-  const SessionKey key{random_hex(16), random_hex(32)};
+  const SessionKey key{random_hex<16>(), random_hex<32>()};
   const std::string text = nlohmann::json{{"name", key.name}, {"ticket", key.ticket}}.dump();
   Result<void> written = make_private_folders(run_dir);
   if (written) written = write_private_file(path, {std::as_bytes(std::span(text))});

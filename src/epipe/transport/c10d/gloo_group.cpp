@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <csignal>
 #include <stdexcept>
 #include <thread>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
@@ -14,10 +15,18 @@ namespace {
 
 constexpr std::uint32_t kMaxChannel = 0x7ffffffe;
 
+// gloo writes to its sockets without MSG_NOSIGNAL: a rank that left would end this process instead of showing as an error of the
+// socket. Whoever handles the signal in a way of its own keeps it.
+void ignore_sigpipe() {
+  struct sigaction now{};
+  if (::sigaction(SIGPIPE, nullptr, &now) == 0 && now.sa_handler == SIG_DFL) std::signal(SIGPIPE, SIG_IGN);
+}
+
 }  // namespace
 
 GlooGroup::GlooGroup(const GroupConfig& config, Store store, std::shared_ptr<StoreBoard> board)
     : config_(config), store_(std::move(store)), board_(std::move(board)) {
+  ignore_sigpipe();
   auto options = c10d::ProcessGroupGloo::Options::create(config_.timeout);
   options->devices.push_back(c10d::ProcessGroupGloo::createDeviceForHostname(address_towards(config_.master_address)));
   options->threads = 2;

@@ -40,6 +40,10 @@ std::int64_t number_of(std::string_view text) {
   return value;
 }
 
+constexpr std::size_t kEntryBytes = 128;  // what a map and two strings need besides their characters
+
+std::size_t memory_of(const std::string& key, const std::string& value) { return kEntryBytes + key.size() + value.size(); }
+
 Bytes answer_of(bool there, std::string_view value) {
   Bytes answer;
   append(answer, static_cast<std::uint8_t>(there ? 1 : 0));
@@ -90,11 +94,16 @@ void StoreServer::run() {
         ++connection;
         continue;
       }
-      ::close(connection->fd);
+      hang_up(*connection);
       connection = connections_.erase(connection);
     }
     if (files[1].revents != 0) accept_one();
   }
+}
+
+void StoreServer::hang_up(Connection& connection) {
+  ::close(connection.fd);
+  memory_ -= connection.in.size();
 }
 
 void StoreServer::accept_one() {
@@ -123,7 +132,9 @@ bool StoreServer::read_some(Connection& connection) {
   std::array<std::byte, 4096> buffer;
   const ssize_t got = ::recv(connection.fd, buffer.data(), buffer.size(), 0);
   if (got < 0) return would_block();
-  connection.in.insert(connection.in.end(), buffer.begin(), buffer.begin() + got);
+  if (memory_ + static_cast<std::size_t>(got) > kMaxStoreMemory) return false;
+  append_bytes(connection.in, ByteView(buffer).first(static_cast<std::size_t>(got)));
+  memory_ += static_cast<std::size_t>(got);
   return got > 0;
 }
 
@@ -140,8 +151,9 @@ bool StoreServer::answer_all(Connection& connection) {
     const Bytes reply = answer(*request, good);
     if (!good) return false;
     append(connection.out, static_cast<std::uint32_t>(reply.size()));
-    connection.out.insert(connection.out.end(), reply.begin(), reply.end());
+    append_bytes(connection.out, reply);
     connection.in.erase(connection.in.begin(), connection.in.begin() + sizeof(std::uint32_t) + *size);
+    memory_ -= sizeof(std::uint32_t) + *size;
     if (!write_some(connection)) return false;
   }
   return true;
@@ -166,15 +178,19 @@ Bytes StoreServer::answer(ByteView request, bool& good) {
   const auto found = values_.find(key);
   const bool there = found != values_.end();
   switch (static_cast<StoreOperation>(*operation)) {
-    case StoreOperation::kSet: values_[key] = to_text(reader.rest()); return answer_of(true, "");
+    case StoreOperation::kSet: good = keep(key, to_text(reader.rest())); return answer_of(true, "");
     case StoreOperation::kGet: return answer_of(there, there ? found->second : "");
     case StoreOperation::kAdd: {
       const std::uint64_t sum =
           static_cast<std::uint64_t>(there ? number_of(found->second) : 0) + static_cast<std::uint64_t>(number_of(to_text(reader.rest())));
-      return answer_of(true, values_[key] = fmt::to_string(static_cast<std::int64_t>(sum)));
+      const std::string text = fmt::to_string(static_cast<std::int64_t>(sum));
+      good = keep(key, text);
+      return answer_of(true, text);
     }
     case StoreOperation::kCompareSet: return compare_set(key, reader, good);
-    case StoreOperation::kDelete: return answer_of(values_.erase(key) > 0, "");
+    case StoreOperation::kDelete:
+      if (there) memory_ -= memory_of(key, found->second);
+      return answer_of(values_.erase(key) > 0, "");
     case StoreOperation::kCount: return answer_of(true, fmt::to_string(values_.size()));
   }
   good = false;
@@ -190,7 +206,20 @@ Bytes StoreServer::compare_set(const std::string& key, ByteReader& reader, bool&
   const auto found = values_.find(key);
   if (found == values_.end() && *size > 0) return answer_of(false, to_text(*expected));
   if (found != values_.end() && found->second != to_text(*expected)) return answer_of(true, found->second);
-  return answer_of(true, values_[key] = to_text(reader.rest()));
+  const std::string value = to_text(reader.rest());
+  good = keep(key, value);
+  return answer_of(true, value);
+}
+
+// Whether there is room for it.
+bool StoreServer::keep(const std::string& key, std::string value) {
+  const auto found = values_.find(key);
+  const std::size_t before = found == values_.end() ? 0 : memory_of(key, found->second);
+  const std::size_t after = memory_of(key, value);
+  if (memory_ - before + after > kMaxStoreMemory) return false;
+  memory_ += after - before;
+  values_.insert_or_assign(key, std::move(value));
+  return true;
 }
 
 }  // namespace epipe::transport
