@@ -147,18 +147,24 @@ TEST_F(Replicas, GiveTheSameBitsEveryTimeAndForEveryBucketSize) {
   for (const auto& again : weights) expect_equal(weights[0], again);
 }
 
-// 2048 samples in batches of 89: the last has one sample, so replica 1 has none; 512 samples of validation leave 67.
+// 90 samples in batches of 89: the last of an epoch has one sample, so replica 1 has none. Few steps, because a ReLU at its edge that
+// rounds to the other side makes a difference that grows.
 TEST_F(Replicas, TakeUnevenPartsAndSometimesNone) {
   auto one = config("one", 1, 1, {0});
   auto two = config("two", 2, 3, {0, 1});
   one.model = two.model = "mlp";
+  one.data_part = two.data_part = 90.0 / 2048;
   one.batch = two.batch = 89;
+  one.epochs = two.epochs = 2;
   one.max_steps = two.max_steps = 0;
   run(one);
   expect_all_well(train_as_cluster(two));
-  expect_close(weights_after(two), weights_after(one), 1e-4);
+  expect_close(weights_after(two), weights_after(one), 2e-5);
   expect_equal_replicas(two);
-  EXPECT_EQ(lines(two, "step").back().at("samples"), 1);
+  const auto steps = lines(two, "step");
+  ASSERT_EQ(steps.size(), 4U);
+  EXPECT_EQ(steps[1].at("samples"), 1);
+  EXPECT_EQ(steps[3].at("samples"), 1);
 }
 
 TEST_F(Replicas, ValidateEverySampleOnce) {
