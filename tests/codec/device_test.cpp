@@ -122,7 +122,7 @@ void damage_alike(const codec::Codec& codec, const torch::Tensor& x, const Bytes
     const int changes = 1 + static_cast<int>(random() % 3);
     for (int i = 0; i < changes; ++i)
       bad[random() % std::min<std::size_t>(bad.size(), round % 2 == 0 ? 64 : bad.size())] = std::byte(random() & 0xff);
-    if (round % 7 == 0) bad.resize(bad.size() - random() % 9);
+    if (round % 7 == 0) bad.resize(bad.size() - std::min<std::size_t>(bad.size(), random() % 9));
     auto on_host = torch::empty(x.sizes());
     auto on_device = torch::empty(x.sizes(), torch::kCUDA);
     const auto expected = codec.decode_into(on_host, bad);
