@@ -9,8 +9,10 @@
 
 #include <array>
 #include <cerrno>
+#include <fstream>
 #include <mutex>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "support/temp_folder.h"
@@ -168,6 +170,24 @@ TEST_F(File, AFolderIsLockedUntilTheLockGoes) {
     EXPECT_NE(second.error().message.find("another process is at work in " + folder_.file("a")), std::string::npos);
   }
   EXPECT_TRUE(FolderLock::take(folder_.file("a")));
+}
+
+// A server that clears up, and the session whose folder it is.
+TEST_F(File, AFolderThatTwoRemoveAtOnceIsGoneForBoth) {
+  for (int round = 0; round < 20; ++round) {
+    ASSERT_TRUE(make_folders(folder_.file("a/b/c")));
+    for (int i = 0; i < 50; ++i) {
+      for (const char* const folder : {"a/", "a/b/", "a/b/c/"}) std::ofstream(folder_.file(folder + std::to_string(i))) << i;
+    }
+    std::array<Result<void>, 2> removed;
+    std::thread other([&] { removed[1] = remove_tree(folder_.file("a")); });
+    removed[0] = remove_tree(folder_.file("a"));
+    other.join();
+    for (const auto& result : removed) EXPECT_TRUE(result) << result.error().message;
+    EXPECT_NE(::access(folder_.file("a").c_str(), F_OK), 0);
+  }
+  EXPECT_TRUE(remove_tree(folder_.file("a"))) << "fine where nothing is";
+  EXPECT_FALSE(remove_tree("/proc/self/status"));
 }
 
 TEST_F(File, AFoldersBytesAreThoseOfAllItsFiles) {

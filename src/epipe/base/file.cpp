@@ -147,10 +147,15 @@ Result<void> make_folders(const std::string& path) { return make_folders_with_mo
 Result<void> make_private_folders(const std::string& path) { return make_folders_with_mode(path, 0700); }
 
 Result<void> remove_tree(const std::string& path) {
+  constexpr int kTries = 10;  // another process may be removing the same
   struct stat status {};
-  if (::lstat(path.c_str(), &status) != 0) return {};
-  const auto remove_one = [](const char* file, const struct stat*, int, struct FTW*) { return std::remove(file); };
-  if (::nftw(path.c_str(), remove_one, 16, FTW_DEPTH | FTW_PHYS) != 0) return io_error("remove", path);
+  const auto remove_one = [](const char* file, const struct stat*, int, struct FTW*) {
+    return std::remove(file) == 0 || errno == ENOENT ? 0 : -1;
+  };
+  for (int tries = 0; ::lstat(path.c_str(), &status) == 0; ++tries) {
+    const bool gone = ::nftw(path.c_str(), remove_one, 16, FTW_DEPTH | FTW_PHYS) == 0 || errno == ENOENT;
+    if (!gone || tries == kTries) return io_error("remove", path);
+  }
   return {};
 }
 

@@ -386,16 +386,20 @@ std::vector<Tracer::Event> Team::timelines(const Tracer& own) {
 }
 
 // A peer that is lost now keeps its checkpoints until its operator removes them; the run has all it needs.
+// A peer that is lost keeps nobody else from hearing it, and from being waited for.
 void Team::say_goodbye(const std::string& command, const std::string& kind) {
-  try {
-    confirm_commit();
-    for (const auto& peer : peers_) peer->ask({command});
-    for_all_answers(kind, [](Peer&, const Message&) {});
-  } catch (const transport::Lost&) {
-  } catch (const transport::TimedOut&) {
-  } catch (const PeerFailed& failed) {
-    config_.note(failed.what());
-  }
+  const auto politely = [this](const std::function<void()>& work) {
+    try {
+      work();
+    } catch (const transport::Lost&) {
+    } catch (const transport::TimedOut&) {
+    } catch (const PeerFailed& failed) {
+      config_.note(failed.what());
+    }
+  };
+  politely([this] { confirm_commit(); });
+  for (const auto& peer : peers_) politely([&] { peer->ask({command}); });
+  for (const auto& peer : peers_) politely([&] { peer->answer(kind); });
 }
 
 }  // namespace epipe::train
