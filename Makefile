@@ -31,7 +31,7 @@ bench: build     ## codecs against memcpy and LibTorch operators, then the kerne
 	@build/bench/kernels_bench
 
 faults: all      ## the fault suites at length: links cut and processes killed, over and over
-	@EPIPE_LONG_TESTS=1 EPIPE_PROGRAM=$(CURDIR)/build/epipe build/tests/train_tests --only=train/team_fault --gtest_brief=1
+	@EPIPE_LONG_TESTS=1 EPIPE_PROGRAM=$(CURDIR)/build/epipe build/tests/train_tests --only=train/coordinator_fault --gtest_brief=1
 	@EPIPE_LONG_TESTS=1 EPIPE_PROGRAM=$(CURDIR)/build/epipe build/tests/serve_tests --only=serve/fault --gtest_brief=1
 
 cpus: all        ## the tests on other CPUs: emulated ones, and this one with its libraries held at each level

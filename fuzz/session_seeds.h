@@ -9,7 +9,7 @@
 #include "support/codecs.h"
 #include "support/session_script.h"
 
-// The seeds of session_fuzz. Those called proper-* are obeyed to their end; tests/train/session_corpus_test.cpp looks after that.
+// The seeds of session_fuzz. Those called proper-* are handle_checked to their end; tests/train/session_corpus_test.cpp looks after that.
 namespace epipe::fuzz {
 
 using testing::Piece;

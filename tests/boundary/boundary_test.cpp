@@ -190,9 +190,9 @@ TEST(Boundary, ClosingWakesWhoeverWaits) {
   closer.join();
 }
 
-TEST(Boundary, AWorkerThatWaitsLosesItsPatience) {
+TEST(Boundary, AWorkerThatWaitsLosesItsTimeout) {
   BoundaryConfig config;
-  config.patience = std::chrono::milliseconds(30);
+  config.timeout = std::chrono::milliseconds(30);
   Ends ends(config);
   try {
     ends.receiver().recv(7, 2);
@@ -202,9 +202,9 @@ TEST(Boundary, AWorkerThatWaitsLosesItsPatience) {
   }
 }
 
-TEST(Boundary, AWorkerWhosePeerTakesNothingLosesItsPatience) {
+TEST(Boundary, AWorkerWhosePeerTakesNothingLosesItsTimeout) {
   BoundaryConfig config;
-  config.patience = std::chrono::milliseconds(30);
+  config.timeout = std::chrono::milliseconds(30);
   auto [here, there] = transport::make_inproc_link(1);  // nobody receives there
   Sender sender(config, *here, [](const std::exception_ptr&) {});
   const auto fill = [&] {

@@ -6,8 +6,8 @@
 
 #include "epipe/base/clock.h"
 #include "epipe/base/file.h"
-#include "epipe/transport/c10d/environment.h"
-#include "epipe/transport/c10d/part.h"
+#include "epipe/transport/c10d_support.h"
+#include "epipe/transport/group_config.h"
 #include "support/process.h"
 #include "support/program.h"
 #include "support/temp_folder.h"

@@ -12,7 +12,7 @@
 #include "epipe/base/file.h"
 #include "epipe/cli/command.h"
 #include "epipe/cli/run_folder.h"
-#include "epipe/transport/c10d/environment.h"
+#include "epipe/transport/group_config.h"
 #include "support/program.h"
 #include "support/temp_folder.h"
 

@@ -142,11 +142,11 @@ TEST(Control, DISABLED_MemoryThatIsNotKeptForAnotherStreamIsReported) {
   auto sum = torch::zeros({1 << 20}, gpu);
   {
     torch::Tensor x;
-    boundary::HandOver made;
+    boundary::StreamEvent made;
     std::thread([&] {
       const boundary::OwnStream other(gpu);
       x = torch::ones({1 << 20}, gpu);
-      made = boundary::HandOver({x});
+      made = boundary::StreamEvent({x});
     }).join();
     made.take({sum});  // and not {x}
     sum.add_(x);

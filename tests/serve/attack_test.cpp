@@ -8,7 +8,7 @@
 #include "epipe/base/clock.h"
 #include "epipe/serve/child.h"
 #include "epipe/serve/sessions.h"
-#include "epipe/transport/grpc/dialer.h"
+#include "epipe/transport/connector.h"
 #include "serve/split.h"
 #include "support/raw_socket.h"
 
@@ -41,8 +41,8 @@ class Plain {
   std::string log() { return server_.log(); }
   std::string file(const std::string& name) const { return folder_.file(name); }
 
-  transport::DialConfig dial() const {
-    transport::DialConfig config;
+  transport::ConnectConfig dial() const {
+    transport::ConnectConfig config;
     config.address = address();
     config.insecure = true;
     return config;
@@ -96,8 +96,8 @@ TEST(Attack, AMeasurementIsAnsweredOutsideTheServersProcess) {
   GTEST_SKIP() << "the memory that a measurement may hold is less than a sanitizer reserves";
 #endif
   Plain server;
-  transport::Dialer dialer(server.dial());
-  const auto link = dialer.open({{"channel", "measure"}});
+  transport::Connector connector(server.dial());
+  const auto link = connector.open({{"channel", "measure"}});
   ASSERT_TRUE(server.process().says("measurement-1 for ", 30)) << server.log();
   link->send(measure_request(4, 100'000, 3));
   for (int i = 0; i < 3; ++i) EXPECT_EQ(link->recv(20s), Bytes(100'000)) << "nothing but zeros";
@@ -106,17 +106,17 @@ TEST(Attack, AMeasurementIsAnsweredOutsideTheServersProcess) {
 TEST(Attack, EchoesThatNobodyReadsDoNotGrowTheServer) {
   Plain server;
   const std::uint64_t before = peak_bytes(server.process().pid());
-  transport::DialConfig impatient = server.dial();
+  transport::ConnectConfig impatient = server.dial();
   impatient.send_timeout = 3s;
-  transport::Dialer dialer(impatient);
+  transport::Connector connector(impatient);
   std::list<std::unique_ptr<transport::Link>> links;
   for (const std::uint64_t size : {std::uint64_t{400} << 20, std::uint64_t{60} << 20}) {
     try {
-      links.push_back(dialer.open({{"channel", "measure"}}));
+      links.push_back(connector.open({{"channel", "measure"}}));
       links.back()->send(measure_request(1, size, 4));
       links.back()->send(Bytes(size));
       links.back()->send(Bytes(size));
-    } catch (const transport::Lost&) {
+    } catch (const transport::ConnectionLost&) {
       // Too large, or one too many.
     }
   }
@@ -126,12 +126,12 @@ TEST(Attack, EchoesThatNobodyReadsDoNotGrowTheServer) {
 
 TEST(Attack, MeasurersTakeNoPlacesOfSessions) {
   Plain server({"--max-sessions", "1"});
-  transport::Dialer dialer(server.dial());
+  transport::Connector connector(server.dial());
   std::list<std::unique_ptr<transport::Link>> links;
   int refused = 0;
   for (int i = 0; i < 64; ++i) {
     try {
-      links.push_back(dialer.open({{"channel", "measure"}}));
+      links.push_back(connector.open({{"channel", "measure"}}));
     } catch (const transport::Refused&) {
       ++refused;
     }
@@ -164,9 +164,9 @@ TEST(Attack, ConnectionsThatSayNothingMakeWayForClients) {
 
 TEST(Attack, SilentLinksLoseTheirPlaces) {
   Plain server({"--max-sessions", "2", "--idle-timeout", "600"});
-  transport::Dialer dialer(server.dial());
-  const auto one = dialer.open(commands_of('a'));
-  const auto two = dialer.open(commands_of('b'));
+  transport::Connector connector(server.dial());
+  const auto one = connector.open(commands_of('a'));
+  const auto two = connector.open(commands_of('b'));
   const auto client = server.start_client("run", {"--max-steps", "2", "--reconnect", "100"});
   EXPECT_EQ(client->wait(150), 0) << client->log() << server.log();
   EXPECT_NE(server.log().find("its client said nothing"), std::string::npos) << server.log();
@@ -269,11 +269,11 @@ TEST(Attack, ALogThatNobodyReadsIsNotTheEndOfTheServer) {
 TEST(Attack, RefusedClientsAreCountedInTheLog) {
   Split split(1);
   split.start_server(0);
-  transport::DialConfig dial;
+  transport::ConnectConfig dial;
   dial.address = split.address(0);
   dial.ca_pem = testing::file_bytes(split.file("tls/ca.pem"));
   dial.token = "guess";
-  for (int i = 0; i < 50; ++i) EXPECT_THROW(transport::Dialer(dial).open(commands_of('a')), transport::Refused);
+  for (int i = 0; i < 50; ++i) EXPECT_THROW(transport::Connector(dial).open(commands_of('a')), transport::Refused);
   EXPECT_TRUE(split.server(0).says("refused ipv4:127.0.0.1:", 10)) << split.server(0).log();
   split.server(0).signal(SIGTERM);
   EXPECT_EQ(split.server(0).wait(30), 0);

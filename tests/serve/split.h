@@ -4,7 +4,7 @@
 
 #include <memory>
 
-#include "epipe/transport/c10d/environment.h"
+#include "epipe/transport/group_config.h"
 #include "support/process.h"
 #include "support/program.h"
 #include "support/temp_folder.h"

@@ -13,7 +13,7 @@
 #include <optional>
 #include <thread>
 
-#include "epipe/transport/grpc/refused.h"
+#include "epipe/transport/refused.h"
 #include "support/temp_folder.h"
 
 namespace epipe::serve {

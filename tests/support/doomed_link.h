@@ -51,7 +51,7 @@ struct Countdown {
   }
 };
 
-// A link over which the countdown's fault comes. To a lost peer it looks as over a network: Lost, not Closed.
+// A link over which the countdown's fault comes. To a lost peer it looks as over a network: ConnectionLost, not Closed.
 class DoomedLink final : public transport::Link {
  public:
   using OnFault = std::function<void(Fault)>;
@@ -67,9 +67,9 @@ class DoomedLink final : public transport::Link {
       throw_why();
     }
   }
-  Bytes recv(transport::Patience patience) override {
+  Bytes recv(transport::Timeout timeout) override {
     try {
-      return link_->recv(patience);
+      return link_->recv(timeout);
     } catch (const Closed&) {
       throw_why();
     }
@@ -86,11 +86,11 @@ class DoomedLink final : public transport::Link {
     link_->close();
     if (fault == Fault::kKillClient) throw ClientKilled();
     if (on_fault_) on_fault_(fault);
-    throw transport::Lost("the link was cut");
+    throw transport::ConnectionLost("the link was cut");
   }
   [[noreturn]] void throw_why() const {
     if (closed_here_) throw Closed();
-    throw transport::Lost("the peer is gone");
+    throw transport::ConnectionLost("the peer is gone");
   }
 
   std::unique_ptr<transport::Link> link_;

@@ -12,13 +12,13 @@
 
 #include "epipe/base/file.h"
 #include "epipe/base/queue.h"
-#include "epipe/transport/c10d/group.h"
-#include "epipe/transport/c10d/part.h"
-#include "epipe/transport/grpc/dialer.h"
-#include "epipe/transport/grpc/listener.h"
-#include "epipe/transport/grpc/part.h"
-#include "epipe/transport/grpc/tls.h"
+#include "epipe/transport/c10d_support.h"
+#include "epipe/transport/connector.h"
+#include "epipe/transport/group.h"
+#include "epipe/transport/grpc_support.h"
 #include "epipe/transport/inproc/inproc.h"
+#include "epipe/transport/listener.h"
+#include "epipe/transport/tls_files.h"
 #include "support/temp_folder.h"
 
 namespace epipe::testing {
@@ -82,11 +82,11 @@ class Accepted {
 
 class GrpcFabric final : public Fabric {
  public:
-  GrpcFabric(transport::ListenConfig listen, transport::DialConfig dial) {
+  GrpcFabric(transport::ListenConfig listen, transport::ConnectConfig dial) {
     listen.max_streams = 256;
     listener_ = std::make_unique<transport::Listener>(listen, accepted_.handler());
     dial.address = listener_->port() == 0 ? listen.address : "127.0.0.1:" + std::to_string(listener_->port());
-    dialer_ = std::make_unique<transport::Dialer>(dial);
+    dialer_ = std::make_unique<transport::Connector>(dial);
   }
   Ends connect() override {
     const std::lock_guard lock(mutex_);
@@ -99,7 +99,7 @@ class GrpcFabric final : public Fabric {
   std::mutex mutex_;
   Accepted accepted_;
   std::unique_ptr<transport::Listener> listener_;
-  std::unique_ptr<transport::Dialer> dialer_;
+  std::unique_ptr<transport::Connector> dialer_;
 };
 
 inline std::string read_text(const std::string& path) {
@@ -142,8 +142,8 @@ inline transport::ListenConfig tls_listen() {
   return listen;
 }
 
-inline transport::DialConfig tls_dial() {
-  transport::DialConfig dial;
+inline transport::ConnectConfig tls_dial() {
+  transport::ConnectConfig dial;
   dial.ca_pem = tls_files().ca;
   dial.token = tls_files().token;
   return dial;
@@ -156,8 +156,8 @@ inline transport::ListenConfig plain_listen(const std::string& address = "127.0.
   return listen;
 }
 
-inline transport::DialConfig plain_dial(const std::string& address = {}) {
-  transport::DialConfig dial;
+inline transport::ConnectConfig plain_dial(const std::string& address = {}) {
+  transport::ConnectConfig dial;
   dial.address = address;
   dial.insecure = true;
   return dial;

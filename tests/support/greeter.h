@@ -32,26 +32,26 @@ class Greeter {
 };
 
 // The common name the listener saw.
-inline std::string greeted(transport::DialConfig dial, const std::string& address) {
+inline std::string greeted(transport::ConnectConfig dial, const std::string& address) {
   dial.address = address;
-  transport::Dialer dialer(dial);
-  const Bytes greeting = dialer.open({})->recv(std::chrono::seconds(20));
+  transport::Connector connector(dial);
+  const Bytes greeting = connector.open({})->recv(std::chrono::seconds(20));
   return {reinterpret_cast<const char*>(greeting.data()), greeting.size()};
 }
 
 // Why it was refused; fails the test when it was not.
-inline std::string refusal(transport::DialConfig dial, const std::string& address, std::optional<transport::Refusal> why) {
+inline std::string refusal(transport::ConnectConfig dial, const std::string& address, std::optional<transport::Refusal> why) {
   dial.address = address;
-  transport::Dialer dialer(dial);
+  transport::Connector connector(dial);
   const Stopwatch watch;
   std::string text;
   try {
-    dialer.open({});
+    connector.open({});
     ADD_FAILURE() << "accepted";
   } catch (const transport::Refused& refused) {
     EXPECT_EQ(why, refused.why()) << refused.what();
     text = refused.what();
-  } catch (const transport::Lost& lost) {
+  } catch (const transport::ConnectionLost& lost) {
     EXPECT_FALSE(why.has_value()) << lost.what();
     text = lost.what();
   }

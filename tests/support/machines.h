@@ -5,40 +5,40 @@
 #include <string>
 #include <thread>
 
-#include "epipe/train/follower.h"
-#include "epipe/train/peers.h"
+#include "epipe/train/participant.h"
+#include "epipe/train/peer.h"
 #include "epipe/transport/inproc/inproc.h"
 #include "support/doomed_link.h"
 
 // The processes of a run, played by threads.
 namespace epipe::testing {
 
-// One worker's process: a follower in a thread. It survives the loss of a link, not a kill; in both cases its other links close, as a
-// session's do, so nobody has to run out of patience.
+// One worker's process: a participant in a thread. It survives the loss of a link, not a kill; in both cases its other links close, as a
+// session's do, so nobody has to run out of timeout.
 class Machine {
  public:
-  Machine(std::string checkpoints, std::function<std::unique_ptr<transport::Link>(const train::WayRequest&)> way)
-      : checkpoints_(std::move(checkpoints)), way_(std::move(way)) {}
+  Machine(std::string checkpoints, std::function<std::unique_ptr<transport::Link>(const train::ChannelRequest&)> open_channel)
+      : checkpoints_(std::move(checkpoints)), open_channel_(std::move(open_channel)) {}
   ~Machine() { stop(); }
 
-  void obey(std::unique_ptr<transport::Link> client) {
+  void handle(std::unique_ptr<transport::Link> client) {
     stop();
-    if (!follower_ || follower_->ended()) {
-      train::FollowerConfig config;
+    if (!participant_ || participant_->ended()) {
+      train::ParticipantConfig config;
       config.checkpoints = checkpoints_;
-      config.way = way_;
-      config.patience = std::chrono::minutes(1);
-      follower_ = std::make_unique<train::Follower>(std::move(config));
+      config.open_channel = open_channel_;
+      config.timeout = std::chrono::minutes(1);
+      participant_ = std::make_unique<train::WorkerParticipant>(std::move(config));
     }
     link_ = std::move(client);
     thread_ = std::thread([this] {
       try {
-        follow(*link_, *follower_, std::chrono::minutes(1));
+        handle_commands(*link_, *participant_, std::chrono::minutes(1));
       } catch (const std::exception&) {
         // The client is gone: the next one continues.
       }
       link_->close();
-      follower_->disconnect();
+      participant_->disconnect();
     });
   }
   void stop() {
@@ -47,22 +47,22 @@ class Machine {
   }
   // Everything in memory is lost.
   void kill_when_stopped() { killed_ = true; }
-  void bury() {
+  void retire() {
     if (!killed_.exchange(false)) return;
     stop();
-    follower_ = nullptr;
+    participant_ = nullptr;
   }
 
  private:
   std::string checkpoints_;
-  std::function<std::unique_ptr<transport::Link>(const train::WayRequest&)> way_;
-  std::unique_ptr<train::Follower> follower_;
+  std::function<std::unique_ptr<transport::Link>(const train::ChannelRequest&)> open_channel_;
+  std::unique_ptr<train::WorkerParticipant> participant_;
   std::unique_ptr<transport::Link> link_;
   std::thread thread_;
   std::atomic<bool> killed_ = false;
 };
 
-// Ends of ways that wait for their process.
+// Ends of data channels that wait for their process.
 class Exchange {
  public:
   std::unique_ptr<transport::Link> take(int cut, std::uint64_t attempt) {
@@ -84,12 +84,12 @@ class Exchange {
   std::map<std::pair<int, std::uint64_t>, std::vector<std::unique_ptr<transport::Link>>> ends_;
 };
 
-class Machines final : public train::Reach {
+class Machines final : public train::PeerConnector {
  public:
   Machines(int workers, const std::string& folder, Countdown& countdown) : countdown_(countdown) {
     for (int w = 1; w < workers; ++w) {
-      processes_.push_back(std::make_unique<Machine>(folder + "/worker-" + std::to_string(w), [this](const train::WayRequest& way) {
-        return doomed(exchange_.take(way.cut, way.attempt), false, way.worker);
+      processes_.push_back(std::make_unique<Machine>(folder + "/worker-" + std::to_string(w), [this](const train::ChannelRequest& request) {
+        return doomed(exchange_.take(request.cut, request.attempt), false, request.worker);
       }));
     }
   }
@@ -101,13 +101,13 @@ class Machines final : public train::Reach {
   std::vector<int> leaders() const override { return {}; }
   std::string name(int worker) const override { return "worker " + std::to_string(worker); }
   std::vector<std::string> addresses() const override { return {}; }
-  std::unique_ptr<transport::Link> command(int worker) override {
-    for (const auto& process : processes_) process->bury();
+  std::unique_ptr<transport::Link> command_channel(int worker) override {
+    for (const auto& process : processes_) process->retire();
     auto [here, there] = transport::make_inproc_link(4);
-    process(worker).obey(doomed(std::move(there), false, worker));
+    process(worker).handle(doomed(std::move(there), false, worker));
     return doomed(std::move(here), true, worker);
   }
-  std::unique_ptr<transport::Link> way(int cut, int peer, std::uint64_t attempt) override {
+  std::unique_ptr<transport::Link> data_channel(int cut, int peer, std::uint64_t attempt) override {
     return doomed(exchange_.take(cut, attempt), true, peer);
   }
 

@@ -5,10 +5,10 @@
 #include <vector>
 
 #include "epipe/model/model.h"
-#include "epipe/train/head.h"
+#include "epipe/train/local_trainer.h"
 #include "epipe/train/message.h"
 #include "epipe/train/plan.h"
-#include "epipe/train/share.h"
+#include "epipe/train/step_command.h"
 
 // Small runs of which worker 1 is a session, and what a proper client says to it.
 namespace epipe::testing {
@@ -98,7 +98,7 @@ inline train::Message load_message(const SessionCase& of) {
 inline train::Message connect_message() { return {"connect", {{"attempt", 1}, {"addresses", {"127.0.0.1:1", "127.0.0.1:2"}}}}; }
 
 inline train::Message step_message(const SessionCase& of, std::uint64_t step, bool training) {
-  train::StepHead head;
+  train::StepCommand head;
   head.id = {0, step, of.plan.chunks};
   head.training = training;
   head.norms = training;

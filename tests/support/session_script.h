@@ -10,7 +10,7 @@
 
 #include "epipe/base/queue.h"
 #include "epipe/serve/admission.h"
-#include "epipe/train/follower.h"
+#include "epipe/train/participant.h"
 #include "epipe/wire/crc32c.h"
 #include "epipe/wire/frame.h"
 #include "support/session_cases.h"
@@ -98,8 +98,8 @@ class ScriptedClient final : public transport::Link {
  public:
   explicit ScriptedClient(std::deque<Bytes> commands) : commands_(std::move(commands)) {}
   void send(Bytes answer) override { answers_.push_back(std::move(answer)); }
-  Bytes recv(transport::Patience) override {
-    if (commands_.empty()) throw transport::Lost("no more commands");
+  Bytes recv(transport::Timeout) override {
+    if (commands_.empty()) throw transport::ConnectionLost("no more commands");
     Bytes command = std::move(commands_.front());
     commands_.pop_front();
     return command;
@@ -129,18 +129,18 @@ class ScriptedFrames {
   std::deque<Bytes> frames_;
 };
 
-// A way that carries these frames, and when they are over is silent for as long as `patience`, and then lost.
+// A way that carries these frames, and when they are over is silent for as long as `timeout`, and then lost.
 class ScriptedWay final : public transport::Link {
  public:
-  ScriptedWay(ScriptedFrames& frames, transport::Patience patience) : frames_(frames), patience_(patience) {}
+  ScriptedWay(ScriptedFrames& frames, transport::Timeout timeout) : frames_(frames), timeout_(timeout) {}
   void send(Bytes) override {}
-  Bytes recv(transport::Patience) override {
+  Bytes recv(transport::Timeout) override {
     std::unique_lock lock(mutex_);
     if (closed_) throw Closed();
     if (auto frame = frames_.next()) return std::move(*frame);
-    changed_.wait_for(lock, patience_, [this] { return closed_; });
+    changed_.wait_for(lock, timeout_, [this] { return closed_; });
     if (closed_) throw Closed();
-    throw transport::Lost("no more frames");
+    throw transport::ConnectionLost("no more frames");
   }
   void close() override {
     {
@@ -152,32 +152,32 @@ class ScriptedWay final : public transport::Link {
 
  private:
   ScriptedFrames& frames_;
-  transport::Patience patience_;
+  transport::Timeout timeout_;
   std::mutex mutex_;
   std::condition_variable changed_;
   bool closed_ = false;
 };
 
 // Plays the script to a session; its answers, in order. `admit` is asked about every plan, after what a server itself says.
-inline std::vector<Bytes> play(const Script& script, const std::string& checkpoints, transport::Patience patience,
+inline std::vector<Bytes> play(const Script& script, const std::string& checkpoints, transport::Timeout timeout,
                                const std::function<void(const nlohmann::json& plan)>& admit = {}) {
   std::array<ScriptedFrames, kCuts> frames{ScriptedFrames(script.frames[0]), ScriptedFrames(script.frames[1])};
-  train::FollowerConfig config;
+  train::ParticipantConfig config;
   config.checkpoints = checkpoints;
   config.log = [](const std::string&) {};  // as a server has one: the client is told no path
-  config.patience = patience;
-  config.way = [&](const train::WayRequest& request) {
-    return std::make_unique<ScriptedWay>(frames[static_cast<std::size_t>(request.cut) % kCuts], patience);
+  config.timeout = timeout;
+  config.open_channel = [&](const train::ChannelRequest& request) {
+    return std::make_unique<ScriptedWay>(frames[static_cast<std::size_t>(request.cut) % kCuts], timeout);
   };
   config.admit = [&](const nlohmann::json& plan, int worker) {
     if (!session_cases()[script.of].cluster) serve::admit(plan, worker, {});
     if (admit) admit(plan);
   };
-  train::Follower follower(std::move(config));
+  train::WorkerParticipant participant(std::move(config));
   ScriptedClient client(script.commands);
   try {
-    follow(client, follower, transport::kForever);
-  } catch (const transport::Lost&) {
+    handle_commands(client, participant, transport::kNoTimeout);
+  } catch (const transport::ConnectionLost&) {
     // All is said.
   }
   return client.answers();

@@ -11,7 +11,7 @@
 
 namespace epipe::testing {
 
-// A client that speaks gRPC, but not as a dialer does.
+// A client that speaks gRPC, but not as a connector does.
 class Stranger final : public ::grpc::ClientBidiReactor<::grpc::ByteBuffer, ::grpc::ByteBuffer> {
  public:
   Stranger(int port, const std::string& method, const std::map<std::string, std::string>& metadata)

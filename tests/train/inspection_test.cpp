@@ -5,7 +5,7 @@
 #include <numeric>
 #include <set>
 
-#include "epipe/data/part.h"
+#include "epipe/data/subset.h"
 #include "epipe/train/tensor_statistics.h"
 
 namespace epipe::train {

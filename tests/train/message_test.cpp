@@ -8,7 +8,7 @@
 #include <functional>
 #include <numeric>
 
-#include "epipe/train/head.h"
+#include "epipe/train/step_command.h"
 
 namespace epipe::train {
 namespace {
@@ -64,13 +64,13 @@ Cost cost_of(const std::string& json) {
 }
 
 TEST(Message, HasRoomForTheSamplesOfALargeBatch) {
-  StepHead head;
+  StepCommand head;
   head.id.chunks = 1;
   head.batch.samples.resize(1'500'000);
   std::iota(head.batch.samples.begin(), head.batch.samples.end(), 0);
   const auto message = read_message(to_bytes(step_message(head, false)));
   ASSERT_TRUE(message) << message.error().message;
-  EXPECT_EQ(step_head(message.value()).batch.samples, head.batch.samples);
+  EXPECT_EQ(read_step_command(message.value()).batch.samples, head.batch.samples);
 }
 
 // Lists of objects took quadratic time: twelve megabytes an hour. Seconds of CPU are compared with those of an honest message of the same

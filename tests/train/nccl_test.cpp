@@ -2,7 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "epipe/train/reducer.h"
-#include "epipe/transport/c10d/group.h"
+#include "epipe/transport/group.h"
 #include "support/cuda.h"
 #include "support/training.h"
 
@@ -10,7 +10,7 @@ namespace epipe::train {
 namespace {
 
 using transport::Group;
-using transport::Patience;
+using transport::Timeout;
 
 using namespace epipe::testing;
 
@@ -36,8 +36,8 @@ TEST(Nccl, OneRankMeetsItselfAndSums) {
   EXPECT_EQ(group->rank(), 0);
   EXPECT_EQ(group->size(), 1);
   EXPECT_TRUE(group->device().is_cuda());
-  group->board().put("numbers", "1 replicas of 1 workers");
-  EXPECT_EQ(group->board().get("numbers", Patience(1000)), "1 replicas of 1 workers");
+  group->key_values().put("numbers", "1 replicas of 1 workers");
+  EXPECT_EQ(group->key_values().get("numbers", Timeout(1000)), "1 replicas of 1 workers");
   auto x = torch::arange(1000, group->device()).to(torch::kFloat32);
   group->all_reduce_sum(x);
   EXPECT_TRUE(torch::equal(x.cpu(), torch::arange(1000).to(torch::kFloat32)));

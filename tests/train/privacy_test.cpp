@@ -7,7 +7,7 @@
 #include "epipe/model/model.h"
 #include "epipe/model/safetensors.h"
 #include "epipe/train/plan.h"
-#include "train/team.h"
+#include "train/coordinated.h"
 
 namespace epipe::train {
 namespace {

@@ -9,7 +9,7 @@
 
 #include "epipe/base/clock.h"
 #include "epipe/pipeline/pipeline.h"
-#include "epipe/transport/c10d/part.h"
+#include "epipe/transport/c10d_support.h"
 
 namespace epipe::train {
 namespace {

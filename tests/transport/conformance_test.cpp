@@ -30,7 +30,7 @@ template <typename Use>
     use();
   } catch (const Closed&) {
     return ::testing::AssertionSuccess();
-  } catch (const Lost&) {
+  } catch (const ConnectionLost&) {
     return ::testing::AssertionSuccess();
   } catch (const std::exception& other) {
     return ::testing::AssertionFailure() << other.what();
@@ -117,8 +117,8 @@ TEST_P(EveryLink, SurvivesATimeOut) {
 
 TEST_P(EveryLink, CloseWakesTheReadersOfBothSides) {
   auto [a, b] = connect();
-  std::thread reader([&a = a] { EXPECT_THROW(a->recv(kForever), Closed); });
-  std::thread peer([&b = b] { EXPECT_TRUE(is_over([&] { b->recv(kForever); })); });
+  std::thread reader([&a = a] { EXPECT_THROW(a->recv(kNoTimeout), Closed); });
+  std::thread peer([&b = b] { EXPECT_TRUE(is_over([&] { b->recv(kNoTimeout); })); });
   std::this_thread::sleep_for(50ms);
   const Stopwatch watch;
   a->close();
@@ -240,8 +240,8 @@ TEST_P(EveryWire, WhatWasSentBeforeCloseArrives) {
   a->send(message(5'000, 1));
   a->close();
   EXPECT_EQ(b->recv(20s), message(5'000, 1));
-  EXPECT_THROW(b->recv(20s), Lost);
-  EXPECT_THROW(b->send(message(1, 1)), Lost);
+  EXPECT_THROW(b->recv(20s), ConnectionLost);
+  EXPECT_THROW(b->send(message(1, 1)), ConnectionLost);
 }
 
 TEST_P(EveryWire, WhatWasSentBeforeALinkWasDestroyedArrives) {
@@ -249,7 +249,7 @@ TEST_P(EveryWire, WhatWasSentBeforeALinkWasDestroyedArrives) {
   b->send(message(3'000'000, 1));
   b.reset();
   EXPECT_TRUE(a->recv(20s) == message(3'000'000, 1));
-  EXPECT_THROW(a->recv(20s), Lost);
+  EXPECT_THROW(a->recv(20s), ConnectionLost);
 }
 
 std::vector<testing::Transport> wires() {

@@ -36,8 +36,8 @@ void as_group(int size, const std::function<void(Group&)>& work) {
       try {
         const auto group = make_group(config_of(rank, size, port));
         work(*group);
-        group->board().put("done/" + std::to_string(rank), "");  // the board lives as long as rank 0
-        for (int other = 0; other < size; ++other) group->board().get("done/" + std::to_string(other), 20s);
+        group->key_values().put("done/" + std::to_string(rank), "");  // the store lives as long as rank 0
+        for (int other = 0; other < size; ++other) group->key_values().get("done/" + std::to_string(other), 20s);
         if (rank == 0) std::this_thread::sleep_for(50ms);
       } catch (const std::exception& failure) {
         ADD_FAILURE() << "rank " << rank << ": " << failure.what();
@@ -149,7 +149,7 @@ TEST(Group, ASubgroupCallsItsRanksByTheirNumbersInTheRun) {
     try {
       sub->all_reduce_sum(x);
       ADD_FAILURE() << "nothing was thrown";
-    } catch (const Lost& lost) {
+    } catch (const ConnectionLost& lost) {
       EXPECT_NE(std::string(lost.what()).find("rank " + std::to_string(mine[0]) + " is gone"), std::string::npos) << lost.what();
     }
   });
@@ -160,10 +160,10 @@ TEST(Group, SharesSmallStrings) {
   as_group(3, [](Group& group) {
     if (group.rank() == 2) {
       std::this_thread::sleep_for(100ms);
-      group.board().put("from 2", std::string("a\0b", 3));
+      group.key_values().put("from 2", std::string("a\0b", 3));
     }
-    EXPECT_EQ(group.board().get("from 2", 20s), std::string("a\0b", 3));
-    EXPECT_THROW(group.board().get("from nobody", 20ms), TimedOut);
+    EXPECT_EQ(group.key_values().get("from 2", 20s), std::string("a\0b", 3));
+    EXPECT_THROW(group.key_values().get("from nobody", 20ms), TimedOut);
   });
 }
 
@@ -239,7 +239,7 @@ TEST(Group, WaitsFarLongerThanItsTimeout) {
       const auto link = group->link(1 - rank, 0);
       if (rank == 0) std::this_thread::sleep_for(2500ms);
       link->send(Bytes(3));
-      EXPECT_EQ(link->recv(kForever).size(), 3U);
+      EXPECT_EQ(link->recv(kNoTimeout).size(), 3U);
     });
   }
   for (auto& rank : ranks) rank.join();
@@ -277,7 +277,7 @@ int be_peer(const std::string& work, int port) {
     while (true) link->send(Bytes(1'000'000));
   }
   if (work == "recv") {
-    while (true) link->recv(kForever);
+    while (true) link->recv(kNoTimeout);
   }
   if (work == "measure") serve_measurement(*link, 20s);
   return 0;
@@ -295,7 +295,7 @@ struct Other {
   std::unique_ptr<Link> link;
 };
 
-// Kills the other rank while `use` waits for it; that must end with Lost, which names the rank, soon.
+// Kills the other rank while `use` waits for it; that must end with ConnectionLost, which names the rank, soon.
 void expect_lost(Other& other, const std::function<void()>& use) {
   Stopwatch since_kill;
   std::thread killer([&] {
@@ -306,7 +306,7 @@ void expect_lost(Other& other, const std::function<void()>& use) {
   try {
     use();
     ADD_FAILURE() << "nothing was thrown";
-  } catch (const Lost& lost) {
+  } catch (const ConnectionLost& lost) {
     EXPECT_NE(std::string(lost.what()).find("rank 1"), std::string::npos) << lost.what();
   }
   killer.join();
@@ -316,9 +316,9 @@ void expect_lost(Other& other, const std::function<void()>& use) {
 TEST(KilledRank, IsNoticedByAReader) {
   NEEDS_GLOO();
   Other other("sleep");
-  expect_lost(other, [&] { other.link->recv(kForever); });
-  EXPECT_THROW(other.link->send(Bytes(10)), Lost);
-  EXPECT_THROW(other.group->link(1, 1)->recv(20s), Lost);
+  expect_lost(other, [&] { other.link->recv(kNoTimeout); });
+  EXPECT_THROW(other.link->send(Bytes(10)), ConnectionLost);
+  EXPECT_THROW(other.group->link(1, 1)->recv(20s), ConnectionLost);
 }
 
 TEST(KilledRank, IsNoticedByASender) {
@@ -335,7 +335,7 @@ TEST(KilledRank, IsNoticedInTheMiddleOfMessages) {
   NEEDS_GLOO();
   Other other("send");
   expect_lost(other, [&] {
-    while (true) other.link->recv(kForever);
+    while (true) other.link->recv(kNoTimeout);
   });
 }
 

@@ -4,7 +4,7 @@
 #include <thread>
 
 #include "epipe/base/clock.h"
-#include "epipe/transport/grpc/relay.h"
+#include "epipe/transport/relay.h"
 #include "support/child.h"
 #include "support/fabrics.h"
 
@@ -25,20 +25,20 @@ Bytes message(std::size_t bytes, int seed) {
   return out;
 }
 
-// What the other process does: it dials, or it listens, and uses its end.
+// What the other process does: it connects, or it listens, and uses its end.
 void use(Link& link, const std::string& work) {
   if (work == "send") {
     while (true) link.send(Bytes(1'000'000));
   }
   if (work == "recv") {
-    while (true) link.recv(kForever);
+    while (true) link.recv(kNoTimeout);
   }
   std::this_thread::sleep_for(1h);
 }
 
 int be_client(const std::string& address, const std::string& work) {
-  Dialer dialer(plain_dial(address));
-  const auto link = dialer.open({});
+  Connector connector(plain_dial(address));
+  const auto link = connector.open({});
   use(*link, work);
   return 0;
 }
@@ -71,11 +71,11 @@ struct Other {
   static std::unique_ptr<Link> dial_until_there(const std::string& address) {
     auto dial = plain_dial(address);
     dial.keep_alive = kQuick;
-    Dialer dialer(dial);
+    Connector connector(dial);
     for (const Stopwatch watch; watch.seconds() < 20; std::this_thread::sleep_for(50ms)) {
       try {
-        return dialer.open({});
-      } catch (const Lost&) {
+        return connector.open({});
+      } catch (const ConnectionLost&) {
         // not yet
       }
     }
@@ -88,7 +88,7 @@ struct Other {
   std::unique_ptr<Link> link;
 };
 
-// The signal comes while `wait` waits; Lost must follow within `seconds`.
+// The signal comes while `wait` waits; ConnectionLost must follow within `seconds`.
 void expect_lost(Other& other, int signal, double seconds, const std::function<void()>& wait) {
   Stopwatch since;
   std::thread sender([&] {
@@ -96,7 +96,7 @@ void expect_lost(Other& other, int signal, double seconds, const std::function<v
     since = Stopwatch();
     other.process->signal(signal);
   });
-  EXPECT_THROW(wait(), Lost);
+  EXPECT_THROW(wait(), ConnectionLost);
   sender.join();
   EXPECT_LT(since.seconds(), seconds);
 }
@@ -110,8 +110,8 @@ class OtherProcess : public ::testing::TestWithParam<bool> {
 
 TEST_P(OtherProcess, KilledIsNoticedByAReader) {
   Other other(GetParam(), "sleep");
-  expect_lost(other, SIGKILL, 3, [&] { other.link->recv(kForever); });
-  EXPECT_THROW(other.link->send(Bytes(1)), Lost);
+  expect_lost(other, SIGKILL, 3, [&] { other.link->recv(kNoTimeout); });
+  EXPECT_THROW(other.link->send(Bytes(1)), ConnectionLost);
 }
 
 TEST_P(OtherProcess, KilledIsNoticedByASender) {
@@ -126,7 +126,7 @@ TEST_P(OtherProcess, KilledIsNoticedByASender) {
 TEST_P(OtherProcess, KilledIsNoticedInTheMiddleOfMessages) {
   Other other(GetParam(), "send");
   expect_lost(other, SIGKILL, 3, [&] {
-    while (true) other.link->recv(kForever);
+    while (true) other.link->recv(kNoTimeout);
   });
 }
 
@@ -134,7 +134,7 @@ TEST_P(OtherProcess, KilledIsNoticedInTheMiddleOfMessages) {
 TEST_P(OtherProcess, StalledIsNoticedOnAnIdleLink) {
   Other other(GetParam(), "sleep");
   std::this_thread::sleep_for(2s);
-  expect_lost(other, SIGSTOP, 5, [&] { other.link->recv(kForever); });
+  expect_lost(other, SIGSTOP, 5, [&] { other.link->recv(kNoTimeout); });
 }
 
 TEST_P(OtherProcess, AliveIsNotLostHoweverLongNothingHappens) {
@@ -168,9 +168,9 @@ TEST_F(Grpc, AListenerThatShutsDownEndsItsLinksAndSaysSo) {
   auto [a, b] = fabric.connect();
   std::thread reader([&a = a] {
     try {
-      a->recv(kForever);
+      a->recv(kNoTimeout);
       ADD_FAILURE() << "a message came";
-    } catch (const Lost& lost) {
+    } catch (const ConnectionLost& lost) {
       EXPECT_NE(std::string(lost.what()).find("shutting down"), std::string::npos) << lost.what();
     }
   });
@@ -180,14 +180,14 @@ TEST_F(Grpc, AListenerThatShutsDownEndsItsLinksAndSaysSo) {
   reader.join();
   EXPECT_THROW(b->recv(20s), Closed);
   EXPECT_LT(watch.seconds(), 5.0);
-  EXPECT_THROW(fabric.connect(), Lost);
+  EXPECT_THROW(fabric.connect(), ConnectionLost);
 }
 
 TEST_F(Grpc, AListenerShutsDownWithLinksThatNobodyAnswered) {
   auto listener = std::make_unique<Listener>(plain_listen(), [](Incoming) { std::this_thread::sleep_for(500ms); });
   auto dial = plain_dial("127.0.0.1:" + std::to_string(listener->port()));
   std::vector<std::thread> clients;
-  for (int k = 0; k < 4; ++k) clients.emplace_back([dial] { EXPECT_THROW(Dialer(dial).open({}), Lost); });
+  for (int k = 0; k < 4; ++k) clients.emplace_back([dial] { EXPECT_THROW(Connector(dial).open({}), ConnectionLost); });
   std::this_thread::sleep_for(100ms);
   const Stopwatch watch;
   listener.reset();
@@ -204,7 +204,7 @@ TEST_F(Grpc, CloseBecauseTellsTheDialerWhy) {
   try {
     a->recv(20s);
     ADD_FAILURE() << "a message came";
-  } catch (const Lost& lost) {
+  } catch (const ConnectionLost& lost) {
     EXPECT_NE(std::string(lost.what()).find("the session ran out of memory"), std::string::npos) << lost.what();
   }
 }
@@ -212,10 +212,10 @@ TEST_F(Grpc, CloseBecauseTellsTheDialerWhy) {
 TEST_F(Grpc, LinksOutliveTheirDialer) {
   testing::Accepted accepted;
   const Listener listener(plain_listen(), accepted.handler());
-  auto dialer = std::make_unique<Dialer>(plain_dial("127.0.0.1:" + std::to_string(listener.port())));
-  const auto a = dialer->open({});
+  auto connector = std::make_unique<Connector>(plain_dial("127.0.0.1:" + std::to_string(listener.port())));
+  const auto a = connector->open({});
   const auto b = accepted.next();
-  dialer.reset();
+  connector.reset();
   a->send(message(100, 1));
   EXPECT_EQ(b->recv(20s), message(100, 1));
 }
@@ -259,7 +259,7 @@ TEST_F(Grpc, APeerThatTakesNothingIsLostHoweverAliveItIs) {
     const auto ends = fabric.connect();
     auto& sender = dialer_sends ? *ends.first : *ends.second;
     const Stopwatch watch;
-    EXPECT_THROW(while (watch.seconds() < 30) sender.send(Bytes(1'000'000)), Lost);
+    EXPECT_THROW(while (watch.seconds() < 30) sender.send(Bytes(1'000'000)), ConnectionLost);
     EXPECT_LT(watch.seconds(), 30.0);
   }
 }
@@ -305,7 +305,7 @@ TEST_F(Grpc, ARelayPassesTheEndOnWithWhatWasSentBefore) {
   try {
     relayed.client->recv(20s);
     ADD_FAILURE() << "a message came";
-  } catch (const Lost& lost) {
+  } catch (const ConnectionLost& lost) {
     EXPECT_NE(std::string(lost.what()).find("closed the link"), std::string::npos) << lost.what();
   }
   EXPECT_NE(relayed.reasons.pop().find("closed the link"), std::string::npos);
@@ -315,13 +315,13 @@ TEST_F(Grpc, ARelayPassesTheEndOnWithWhatWasSentBefore) {
   other.client->send(message(2'000'000, 2));
   other.client.reset();
   EXPECT_TRUE(other.session->recv(20s) == message(2'000'000, 2));
-  EXPECT_THROW(other.session->recv(20s), Lost);
+  EXPECT_THROW(other.session->recv(20s), ConnectionLost);
 }
 
 TEST_F(Grpc, ARelayDeliversLastWordsToAClientThatIsSending) {
   for (int k = 0; k < 20; ++k) {
     Relayed relayed;
-    std::thread sender([&] { EXPECT_THROW(while (true) relayed.client->send(Bytes(100'000)), Lost); });
+    std::thread sender([&] { EXPECT_THROW(while (true) relayed.client->send(Bytes(100'000)), ConnectionLost); });
     relayed.session->recv(20s);
     relayed.session->send(message(1000, k));
     relayed.session.reset();
@@ -345,8 +345,8 @@ TEST_F(Grpc, ARelayThatIsDestroyedEndsBothLinks) {
   Relayed relayed;
   const Stopwatch watch;
   relayed.relay.reset();
-  EXPECT_THROW(relayed.client->recv(20s), Lost);
-  EXPECT_THROW(relayed.session->recv(20s), Lost);
+  EXPECT_THROW(relayed.client->recv(20s), ConnectionLost);
+  EXPECT_THROW(relayed.session->recv(20s), ConnectionLost);
   EXPECT_LT(watch.seconds(), 5.0);
 }
 

@@ -24,16 +24,16 @@ TEST(Listener, SaysWhenItsAddressIsTaken) {
 TEST(Listener, SeesWhatALinkIsAbout) {
   Queue<std::map<std::string, std::string>> seen(8);
   const Listener listener(plain_listen(), [&](Incoming incoming) {
-    seen.push(incoming.about());
+    seen.push(incoming.metadata());
     incoming.accept();
   });
-  Dialer dialer(plain_dial(here(listener)));
+  Connector connector(plain_dial(here(listener)));
   const std::map<std::string, std::string> about{{"session", "a b=c;~"}, {"channel", "3"}};
-  dialer.open(about);
+  connector.open(about);
   EXPECT_EQ(seen.pop(), about);
-  EXPECT_THROW(dialer.open({{"Upper", "x"}}), std::invalid_argument);
-  EXPECT_THROW(dialer.open({{"x", "two\nlines"}}), std::invalid_argument);
-  EXPECT_THROW(dialer.open({{"x", std::string(5000, 'x')}}), std::invalid_argument);
+  EXPECT_THROW(connector.open({{"Upper", "x"}}), std::invalid_argument);
+  EXPECT_THROW(connector.open({{"x", "two\nlines"}}), std::invalid_argument);
+  EXPECT_THROW(connector.open({{"x", std::string(5000, 'x')}}), std::invalid_argument);
 }
 
 TEST(Listener, TakesNoMoreLinksThanItShould) {
@@ -41,16 +41,16 @@ TEST(Listener, TakesNoMoreLinksThanItShould) {
   listen.max_streams = 2;
   testing::Accepted accepted;
   const Listener listener(listen, accepted.handler());
-  Dialer dialer(plain_dial(here(listener)));
-  auto first = dialer.open({});
-  const auto second = dialer.open({});
+  Connector connector(plain_dial(here(listener)));
+  auto first = connector.open({});
+  const auto second = connector.open({});
   refusal(plain_dial(), here(listener), Refusal::kFull);
   first.reset();
   accepted.next().reset();
   const Stopwatch watch;
   while (watch.seconds() < 10) {
     try {
-      dialer.open({})->close();
+      connector.open({})->close();
       return;
     } catch (const Refused&) {
       std::this_thread::sleep_for(10ms);

@@ -5,9 +5,9 @@
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
 #include "epipe/base/clock.h"
-#include "epipe/transport/c10d/group.h"
-#include "epipe/transport/c10d/part.h"
 #include "epipe/transport/c10d/tcp_store.h"
+#include "epipe/transport/c10d_support.h"
+#include "epipe/transport/group.h"
 #include "support/listeners.h"
 #include "support/raw_socket.h"
 
@@ -20,7 +20,7 @@ using Value = std::vector<std::uint8_t>;
 
 class Store_ : public ::testing::Test {
  protected:
-  c10::intrusive_ptr<TcpStore> connect(Patience timeout = 20s) const { return c10::make_intrusive<TcpStore>("127.0.0.1", port_, timeout); }
+  c10::intrusive_ptr<TcpStore> connect(Timeout timeout = 20s) const { return c10::make_intrusive<TcpStore>("127.0.0.1", port_, timeout); }
 
   int port_ = free_port();
   std::shared_ptr<StoreServer> server_ = std::make_shared<StoreServer>("127.0.0.1", port_);
@@ -165,14 +165,14 @@ TEST(Group, ListensOnTheMastersInterfaceAlone) {
   std::thread second([config]() mutable {
     config.rank = 1;
     const auto group = make_group(config);
-    group->board().get("seen", 20s);
+    group->key_values().get("seen", 20s);
   });
   {
     const auto group = make_group(config);
     const auto listeners = testing::listeners_of(::getpid());
     EXPECT_GE(listeners.size(), 1U);
     for (const auto& listener : listeners) EXPECT_TRUE(listener.on_loopback()) << listener.address << ":" << listener.port;
-    group->board().put("seen", "");
+    group->key_values().put("seen", "");
     second.join();
   }
 }

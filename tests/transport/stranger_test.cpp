@@ -49,7 +49,7 @@ TEST(Listener, RefusesOtherVersionsAndMethods) {
   }
 }
 
-// What recv() says about pieces that no dialer sends.
+// What recv() says about pieces that no connector sends.
 std::string complaint_about(const std::vector<std::string>& pieces) {
   auto listen = plain_listen();
   listen.max_message_bytes = 1000;
@@ -61,7 +61,7 @@ std::string complaint_about(const std::vector<std::string>& pieces) {
   std::string text = "nothing was thrown";
   try {
     while (true) link->recv(5s);
-  } catch (const Lost& lost) {
+  } catch (const ConnectionLost& lost) {
     text = lost.what();
   } catch (const TimedOut&) {
     text = "still waiting";
@@ -89,7 +89,7 @@ TEST(Link, RefusesToSendMoreThanTheLimit) {
   a->send(Bytes(10));
   EXPECT_EQ(b->recv(20s).size(), 10U);
   b->send(Bytes(11));
-  EXPECT_THROW(a->recv(20s), Lost);
+  EXPECT_THROW(a->recv(20s), ConnectionLost);
 }
 
 }  // namespace

@@ -58,7 +58,7 @@ TEST(Tls, AServerOfAnotherCaIsNotTrusted) {
 TEST(Tls, AServerOfAnotherNameIsNotTrusted) {
   const Greeter greeter(tls_listen());
   auto dial = tls_dial();
-  dial.server_name = "elsewhere.example";
+  dial.server_name = "remote.example";
   refusal(dial, greeter.address(), Refusal::kUntrusted);
   dial.server_name = "localhost";
   EXPECT_EQ(greeted(dial, greeter.address()), "");

@@ -34,9 +34,9 @@ class Queue {
   }
 
   // Whether there was room in time; `value` is taken only then. Throws Closed.
-  bool push_within(T& value, std::chrono::milliseconds patience) {
+  bool push_within(T& value, std::chrono::milliseconds timeout) {
     std::unique_lock lock(mutex_);
-    if (!room_.wait_for(lock, patience, [this] { return closed_ || values_.size() < capacity_; })) return false;
+    if (!room_.wait_for(lock, timeout, [this] { return closed_ || values_.size() < capacity_; })) return false;
     if (closed_) throw Closed();
     values_.push_back(std::move(value));
     lock.unlock();
@@ -53,9 +53,9 @@ class Queue {
   }
 
   // A value, or nothing when none came in time. Throws Closed.
-  std::optional<T> pop_within(std::chrono::milliseconds patience) {
+  std::optional<T> pop_within(std::chrono::milliseconds timeout) {
     std::unique_lock lock(mutex_);
-    if (!filled_.wait_for(lock, patience, [this] { return closed_ || !values_.empty(); })) return std::nullopt;
+    if (!filled_.wait_for(lock, timeout, [this] { return closed_ || !values_.empty(); })) return std::nullopt;
     if (closed_) throw Closed();
     return take(lock);
   }

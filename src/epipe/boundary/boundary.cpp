@@ -17,7 +17,7 @@ std::unique_ptr<codec::Codec> make_encoder(const std::string& spec) {
   return std::move(made).value();
 }
 
-double seconds(transport::Patience patience) { return static_cast<double>(patience.count()) / 1000; }
+double seconds(transport::Timeout timeout) { return static_cast<double>(timeout.count()) / 1000; }
 
 // The loop of a boundary's thread: until the queues are closed or something fails.
 template <typename Work>
@@ -94,21 +94,21 @@ void Sender::count(int parcels) {
 void Sender::finish_encoding() {
   std::unique_lock lock(mutex_);
   const auto finished = [this] { return over_ || unencoded_ == 0; };
-  if (config_.patience == transport::kForever) {
+  if (config_.timeout == transport::kNoTimeout) {
     encoded_.wait(lock, finished);
-  } else if (!encoded_.wait_for(lock, config_.patience, finished)) {
-    throw transport::TimedOut(fmt::format("cut {}: the peer took nothing for {} s", config_.cut, seconds(config_.patience)));
+  } else if (!encoded_.wait_for(lock, config_.timeout, finished)) {
+    throw transport::TimedOut(fmt::format("cut {}: the peer took nothing for {} s", config_.cut, seconds(config_.timeout)));
   }
   if (unencoded_ != 0) throw Closed();
 }
 
 void Sender::send(Parcel parcel) {
-  parcel.ready = HandOver(parcel.tensors);
+  parcel.ready = StreamEvent(parcel.tensors);
   count(1);
-  if (config_.patience == transport::kForever) return waiting_.push(std::move(parcel));
-  if (!waiting_.push_within(parcel, config_.patience)) {
+  if (config_.timeout == transport::kNoTimeout) return waiting_.push(std::move(parcel));
+  if (!waiting_.push_within(parcel, config_.timeout)) {
     throw transport::TimedOut(fmt::format("{}: the peer took nothing for {} s; it is stalled, or the link is too slow for --timeout",
-                                          describe(config_, parcel.step, parcel.micro_batch), seconds(config_.patience)));
+                                          describe(config_, parcel.step, parcel.micro_batch), seconds(config_.timeout)));
   }
 }
 
@@ -256,7 +256,7 @@ Parcel Receiver::recv_parcel() {
     Bytes bytes;
     {
       const Stopwatch watch;
-      bytes = link_.recv(transport::kForever);
+      bytes = link_.recv(transport::kNoTimeout);
       receiving = watch.seconds();
     }
     const auto frame = wire::read_frame(bytes, left);
@@ -287,16 +287,16 @@ Parcel Receiver::recv_parcel() {
     traffic_.recv_seconds += receiving;
     traffic_.decode_seconds += decoding;
   }
-  parcel.ready = HandOver(parcel.tensors);
+  parcel.ready = StreamEvent(parcel.tensors);
   return parcel;
 }
 
 Parcel Receiver::next(std::uint64_t step, std::uint32_t micro_batch) {
-  if (config_.patience == transport::kForever) return arrived_.pop();
-  auto parcel = arrived_.pop_within(config_.patience);
+  if (config_.timeout == transport::kNoTimeout) return arrived_.pop();
+  auto parcel = arrived_.pop_within(config_.timeout);
   if (!parcel) {
     throw transport::TimedOut(fmt::format("{}: nothing arrived for {} s; the peer is stalled, or the link is too slow for --timeout",
-                                          describe(config_, step, micro_batch), seconds(config_.patience)));
+                                          describe(config_, step, micro_batch), seconds(config_.timeout)));
   }
   return std::move(*parcel);
 }

@@ -31,7 +31,7 @@ struct Parcel {
   std::vector<torch::Tensor> tensors;
   bool plain_tail = false;  // the last tensor goes with the others and crosses as it is
   bool keep = false;        // its only tensor, as the peer gets it, for Sender::sent()
-  HandOver ready{};         // when they are, on their device
+  StreamEvent ready{};      // when they are, on their device
 };
 
 struct BoundaryConfig {
@@ -39,7 +39,7 @@ struct BoundaryConfig {
   std::uint16_t cut = 0;
   wire::Direction direction = wire::Direction::kForward;
   std::size_t capacity = 1;                            // parcels that may wait on each side
-  transport::Patience patience = transport::kForever;  // of a worker that waits for the peer
+  transport::Timeout timeout = transport::kNoTimeout;  // of a worker that waits for the peer
   wire::Limits limits{};
   torch::Device device = torch::kCPU;  // of the worker at this end
   bool plain_tail = false;             // the last of several tensors may cross as it is

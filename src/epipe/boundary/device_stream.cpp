@@ -37,14 +37,14 @@ void keep_for_current_stream(const std::vector<torch::Tensor>& tensors) {
   }
 }
 
-HandOver::HandOver(const std::vector<torch::Tensor>& tensors) {
+StreamEvent::StreamEvent(const std::vector<torch::Tensor>& tensors) {
   const torch::Tensor* const tensor = on_device(tensors);
   if (tensor == nullptr) return;
   event_ = std::make_shared<c10::Event>(tensor->device().type());
   event_->record(current_stream(tensor->device()));
 }
 
-void HandOver::take(const std::vector<torch::Tensor>& tensors) const {
+void StreamEvent::take(const std::vector<torch::Tensor>& tensors) const {
   const torch::Tensor* const tensor = on_device(tensors);
   if (event_ == nullptr || tensor == nullptr) return;
   event_->block(current_stream(tensor->device()));

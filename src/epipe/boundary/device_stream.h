@@ -28,11 +28,11 @@ void synchronize_current_stream(torch::Device device);
 void keep_for_current_stream(const std::vector<torch::Tensor>& tensors);
 
 // A point in the order of work that one thread's stream has queued, for another thread's to wait for.
-class HandOver {
+class StreamEvent {
  public:
-  HandOver() = default;
+  StreamEvent() = default;
   // After all that the current stream of the tensors' device has queued so far.
-  explicit HandOver(const std::vector<torch::Tensor>& tensors);
+  explicit StreamEvent(const std::vector<torch::Tensor>& tensors);
   // The current stream goes on only after that. The tensors' memory is kept until it is done with them.
   void take(const std::vector<torch::Tensor>& tensors) const;
 

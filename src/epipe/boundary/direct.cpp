@@ -12,7 +12,7 @@ namespace epipe::boundary {
 // The peer has the tensors before they are looked at here.
 void Direct::send(Parcel parcel) {
   for (auto& tensor : parcel.tensors) tensor = tensor.detach();
-  parcel.ready = HandOver(parcel.tensors);
+  parcel.ready = StreamEvent(parcel.tensors);
   const auto tensors = parcel.tensors;
   const std::uint64_t step = parcel.step;
   const std::uint32_t micro_batch = parcel.micro_batch;
@@ -27,7 +27,7 @@ void Direct::look_at(const torch::Tensor& x, std::uint64_t step, std::uint32_t m
   if (!config_.flag_non_finite && x.numel() > 0) {
     const auto [least, largest] = torch::aminmax(x);
     range.ends = {least, largest};
-    range.ready = HandOver(range.ends);
+    range.ready = StreamEvent(range.ends);
   }
   const std::lock_guard lock(mutex_);
   traffic_.wire_bytes += codec::plain_frame_bytes(x);

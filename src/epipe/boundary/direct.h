@@ -29,7 +29,7 @@ class Direct {
     std::uint64_t step;
     std::uint32_t micro_batch;
     std::vector<torch::Tensor> ends;  // least and largest value
-    HandOver ready;
+    StreamEvent ready;
   };
   void look_at(const torch::Tensor& x, std::uint64_t step, std::uint32_t micro_batch);
 

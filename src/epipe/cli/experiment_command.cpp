@@ -88,7 +88,7 @@ void add_run(CLI::App& command, const CLI::App& program) {
   // CLI11 lets words follow -- only where a positional is still open.
   run->add_option("FLAGS", flags->more, "After --: flags of train that override those of the experiments");
   run->add_option("--out", flags->runner.out, "Folder for results.jsonl and the runs");
-  run->add_option("--scale", flags->runner.settings.scale, "Share of the samples and of the epochs")
+  run->add_option("--scale", flags->runner.settings.scale, "LocalTrainer of the samples and of the epochs")
       ->check(CLI::Range(1e-6, 1.0))
       ->capture_default_str();
   run->add_option("--seeds", flags->runner.seeds, "Runs of each, with the seeds 0, 1, ...")

@@ -16,8 +16,8 @@
 #include "epipe/codec/kernels/kernels.h"
 #include "epipe/data/fetch/archive.h"
 #include "epipe/data/image/image.h"
-#include "epipe/transport/c10d/part.h"
-#include "epipe/transport/grpc/part.h"
+#include "epipe/transport/c10d_support.h"
+#include "epipe/transport/grpc_support.h"
 #include "epipe/wire/frame.h"
 
 namespace epipe::cli {

@@ -16,7 +16,7 @@
 #include "epipe/base/clock.h"
 #include "epipe/cli/command.h"
 #include "epipe/cli/resume.h"
-#include "epipe/transport/c10d/environment.h"
+#include "epipe/transport/group_config.h"
 
 namespace epipe::cli {
 namespace {

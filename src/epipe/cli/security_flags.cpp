@@ -59,8 +59,8 @@ bool says_how_to_connect(const SecurityFlags& flags) {
          !(flags.tls.empty() && flags.ca.empty() && flags.certificate.empty() && flags.key.empty() && flags.token_file.empty());
 }
 
-transport::DialConfig dial_config(const SecurityFlags& given) {
-  transport::DialConfig dial;
+transport::ConnectConfig connect_config(const SecurityFlags& given) {
+  transport::ConnectConfig dial;
   dial.insecure = given.insecure;
   if (given.insecure) return dial;
   const SecurityFlags flags = completed(given, "client");

@@ -3,7 +3,7 @@
 #include <CLI/CLI.hpp>
 #include <string>
 
-#include "epipe/transport/grpc/config.h"
+#include "epipe/transport/network_config.h"
 
 namespace epipe::cli {
 
@@ -24,7 +24,7 @@ void add_security_flags(CLI::App& command, SecurityFlags& flags, bool server);
 bool says_how_to_connect(const SecurityFlags& flags);
 
 // Throws UsageError where a file is missing or nothing says how.
-transport::DialConfig dial_config(const SecurityFlags& flags);
+transport::ConnectConfig connect_config(const SecurityFlags& flags);
 transport::ListenConfig listen_config(const SecurityFlags& flags, const std::string& address);
 
 }  // namespace epipe::cli

@@ -9,7 +9,7 @@
 #include "epipe/cli/stop_signal.h"
 #include "epipe/serve/child.h"
 #include "epipe/serve/server.h"
-#include "epipe/transport/grpc/tls.h"
+#include "epipe/transport/tls_files.h"
 
 namespace epipe::cli {
 namespace {
@@ -39,7 +39,7 @@ void run_serve(const ServeFlags& flags) {
   serve::ServeConfig config = flags.config;
   check_device_exists("--device", config.device);
   config.listen = listen_config(flags.security, flags.listen);
-  if (!config.peers.empty()) config.dial = dial_config(flags.security);
+  if (!config.peers.empty()) config.dial = connect_config(flags.security);
   config.limits.memory_bytes = static_cast<std::uint64_t>(flags.memory_gb * 1e9);
   if (flags.state_gb) config.state.bytes = static_cast<std::uint64_t>(*flags.state_gb * 1e9);
   const auto& stop = stop_on_signals();

@@ -99,9 +99,9 @@ void check_resume(TrainConfig& config, const TrainFlags& flags) {
 std::uint64_t recorded_seed(const std::string& run_dir) { return checked(flags_of_run(run_dir, CLI::App())).seed; }
 
 // Rank 0 draws for all.
-std::uint64_t shared_seed(std::uint64_t own, transport::Group& world, transport::Patience patience) {
-  if (world.rank() == 0) world.board().put("seed", fmt::to_string(own));
-  return seed_of(world.board().get("seed", patience));
+std::uint64_t shared_seed(std::uint64_t own, transport::Group& world, transport::Timeout timeout) {
+  if (world.rank() == 0) world.key_values().put("seed", fmt::to_string(own));
+  return seed_of(world.key_values().get("seed", timeout));
 }
 
 // Where steps were done, why it ended is not all that its user wants to know.
@@ -110,11 +110,12 @@ std::string with_way_on(const std::string& reason, const Console& console, const
   return fmt::format("{}; from its newest checkpoint the run continues with: {}", reason, resume_command(flags));
 }
 
-void lead(const TrainConfig& config, const TrainFlags& flags, train::Reach* reach, std::unique_ptr<transport::Group> replicas = nullptr) {
+void lead(const TrainConfig& config, const TrainFlags& flags, train::PeerConnector* connector,
+          std::unique_ptr<transport::Group> replicas = nullptr) {
   const auto& stop = stop_on_signals();
   Console console;
   try {
-    const auto result = train::train(config, console, stop, reach, std::move(replicas));
+    const auto result = train::train(config, console, stop, connector, std::move(replicas));
     write_run_report(config.run_dir);
     print_result(result, flags);
   } catch (const std::invalid_argument&) {
@@ -143,11 +144,11 @@ void run_rank(TrainConfig config, const TrainFlags& flags) {
   if (random_seed) config.seed = shared_seed(config.seed, *group, place.timeout);
   auto cluster = train::join_cluster(config, *group);
   if (place.rank == 0) {
-    const auto reach = train::reach_ranks(cluster);
-    lead(config, flags, reach.get(), std::move(cluster.across));
+    const auto connector = train::connect_ranks(cluster);
+    lead(config, flags, connector.get(), std::move(cluster.across));
   } else {
     std::signal(SIGINT, SIG_IGN);  // a terminal sends it to all; rank 0 saves and ends the others
-    train::follow_rank_zero(config, std::move(cluster));
+    train::participate(config, std::move(cluster));
   }
 }
 
@@ -182,8 +183,8 @@ void run_train(const TrainFlags& given, const CLI::App& command) {
     check_resume(config, flags);
     if (flags.seed == kRandomSeed && config.resume) config.seed = recorded_seed(config.run_dir);
     if (config.connect.empty()) return lead(config, flags, nullptr);
-    transport::DialConfig dial = dial_config(flags.security);
-    dial.send_timeout = transport::Patience(static_cast<std::int64_t>(config.timeout * 1000));
+    transport::ConnectConfig dial = connect_config(flags.security);
+    dial.send_timeout = transport::Timeout(static_cast<std::int64_t>(config.timeout * 1000));
     train::Servers servers(config.connect, dial, train::session_key(config.run_dir, config.resume));
     lead(config, flags, &servers);
   } catch (const std::invalid_argument& error) {

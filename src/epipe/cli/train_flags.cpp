@@ -126,7 +126,7 @@ void add_data_flags(CLI::App& command, TrainConfig& c) {
       ->check(CLI::Range(0, 1 << 16))
       ->capture_default_str();
   command.add_option("--bpe", c.bpe, "Folder of vocab.json and merges.txt; left out: roberta-bpe in the data's folder or above it");
-  command.add_option("--data-part", c.data_part, "Share of the samples that is used, the same ones whatever the seed; 1: all")
+  command.add_option("--data-part", c.data_part, "LocalTrainer of the samples that is used, the same ones whatever the seed; 1: all")
       ->check(CLI::Range(1e-6, 1.0))
       ->capture_default_str();
   command.add_option("--load-threads", c.load_threads, "Threads that make batches ahead of training")

@@ -7,7 +7,7 @@
 #include <limits>
 
 #include "epipe/codec/entropy_payload.h"
-#include "epipe/codec/share.h"
+#include "epipe/codec/parallel.h"
 
 namespace epipe::codec {
 namespace {

@@ -8,8 +8,8 @@
 #include "epipe/base/result.h"
 #include "epipe/codec/channel_basis.h"
 #include "epipe/codec/codec.h"
+#include "epipe/codec/parallel.h"
 #include "epipe/codec/planes.h"
-#include "epipe/codec/share.h"
 #include "epipe/codec/token_stream.h"
 #include "epipe/codec/token_tables.h"
 

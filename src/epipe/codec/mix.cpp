@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "epipe/codec/kernels/transform.h"
-#include "epipe/codec/share.h"
+#include "epipe/codec/parallel.h"
 
 namespace epipe::codec {
 

@@ -5,7 +5,7 @@
 #include <numeric>
 
 #include "epipe/codec/kernels/transform.h"
-#include "epipe/codec/share.h"
+#include "epipe/codec/parallel.h"
 
 namespace epipe::codec {
 namespace {

@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "epipe/codec/kernels/transform.h"
-#include "epipe/codec/share.h"
+#include "epipe/codec/parallel.h"
 
 namespace epipe::codec {
 namespace {
@@ -34,7 +34,7 @@ struct Room {
   std::vector<float> last;    // [rows, kLanes]: columns behind the last whole vector
 };
 
-// Calls each(tile, room) for all of them. A thread takes several in a row, so that others write elsewhere.
+// Calls each(tile, room) for all of them. A thread takes several in a row, so that others write remote.
 template <typename Each>
 void for_tiles(const ThinShape& shape, ThreadPool* pool, Each&& each) {
   constexpr std::size_t kInARow = 16;

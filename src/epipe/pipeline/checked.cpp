@@ -44,8 +44,8 @@ void check_devices(const PipelineConfig& config) {
     throw std::invalid_argument(fmt::format("expected one device for each of {} workers, got {}", workers, config.devices.size()));
   }
   for (std::size_t w = 0; w < workers; ++w) {
-    if (!config.elsewhere.has(static_cast<int>(w))) check_exists(config.devices[w], w);
-    if (config.elsewhere.has(static_cast<int>(w)) || layer::can_compute(config.devices[w].type(), config.precision)) continue;
+    if (!config.remote.has(static_cast<int>(w))) check_exists(config.devices[w], w);
+    if (config.remote.has(static_cast<int>(w)) || layer::can_compute(config.devices[w].type(), config.precision)) continue;
     throw std::invalid_argument(fmt::format("worker {} is on {}, where this LibTorch does not compute in {}; use --precision bf16 or fp32",
                                             w, config.devices[w].str(), layer::to_string(config.precision)));
   }

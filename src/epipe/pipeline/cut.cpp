@@ -19,7 +19,7 @@ boundary::BoundaryConfig boundary_config(const Cut::Config& config, Side side, D
   b.cut = config.index;
   b.direction = direction;
   b.capacity = config.capacity;
-  b.patience = config.patience;
+  b.timeout = config.timeout;
   b.flag_non_finite = config.flag_non_finite;
   b.plain_tail = config.moments && direction == Direction::kBackward;
   b.device = config.devices[static_cast<std::size_t>(side)];
@@ -55,27 +55,27 @@ class WithinWorker final : public Cut {
 class OnDevice final : public Cut {
  public:
   explicit OnDevice(const Config& config)
-      : ways_{boundary::Direct(boundary_config(config, Side::kEarlier, Direction::kForward)),
-              boundary::Direct(boundary_config(config, Side::kLater, Direction::kBackward))} {}
+      : directs_{boundary::Direct(boundary_config(config, Side::kEarlier, Direction::kForward)),
+                 boundary::Direct(boundary_config(config, Side::kLater, Direction::kBackward))} {}
 
-  void send(Direction direction, Parcel parcel) override { way(direction).send(std::move(parcel)); }
+  void send(Direction direction, Parcel parcel) override { direct(direction).send(std::move(parcel)); }
   std::vector<torch::Tensor> recv(Direction direction, std::uint64_t step, std::uint32_t micro_batch) override {
-    return way(direction).recv(step, micro_batch);
+    return direct(direction).recv(step, micro_batch);
   }
   void finish_encoding() override {
-    for (auto& way : ways_) way.finish();
+    for (auto& direct : directs_) direct.finish();
   }
-  Traffic take_traffic(Direction direction) override { return way(direction).take_traffic(); }
+  Traffic take_traffic(Direction direction) override { return direct(direction).take_traffic(); }
   boundary::Sender* sender(Direction) override { return nullptr; }
   void close() override {
-    for (auto& way : ways_) way.close();
+    for (auto& direct : directs_) direct.close();
   }
   void join() override {}
 
  private:
-  boundary::Direct& way(Direction direction) { return ways_[static_cast<std::size_t>(direction)]; }
+  boundary::Direct& direct(Direction direction) { return directs_[static_cast<std::size_t>(direction)]; }
 
-  std::array<boundary::Direct, 2> ways_;  // by direction
+  std::array<boundary::Direct, 2> directs_;  // by direction
 };
 
 class Linked final : public Cut {

@@ -11,7 +11,8 @@ namespace epipe::pipeline {
 // Which of the two stages at a cut.
 enum class Side : std::uint8_t { kEarlier = 0, kLater = 1 };
 
-// The way between stage j and stage j + 1, in both directions. Where the other worker is in another process, only one end of it is here.
+// The connection between stage j and stage j + 1, in both directions. Where the other worker is in another process, only one end of it is
+// here.
 class Cut {
  public:
   struct Config {
@@ -19,7 +20,7 @@ class Cut {
     std::string backward = "none";
     std::uint16_t index = 0;
     std::size_t capacity = 1;  // parcels per direction
-    transport::Patience patience = transport::kForever;
+    transport::Timeout timeout = transport::kNoTimeout;
     bool moments = false;                                               // of gradients travel beside them
     bool flag_non_finite = false;                                       // see boundary/boundary.h
     std::array<torch::Device, 2> devices = {torch::kCPU, torch::kCPU};  // of the workers, by side

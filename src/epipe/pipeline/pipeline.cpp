@@ -103,7 +103,7 @@ Pipeline::Impl::Impl(const std::vector<std::shared_ptr<Layer>>& layers, Pipeline
   times_.resize(static_cast<std::size_t>(workers()));
   threads_.resize(static_cast<std::size_t>(workers()));
   for (int w = 0; w < workers(); ++w) {
-    if (config_.elsewhere.has(w)) continue;
+    if (config_.remote.has(w)) continue;
     const torch::Device device = config_.devices[static_cast<std::size_t>(w)];
     boundary::synchronize_current_stream(device);  // weights were loaded and laid out by this thread, the worker has a stream of its own
     threads_[static_cast<std::size_t>(w)] = std::make_unique<WorkerThread>(config_.threads, device);
@@ -125,7 +125,7 @@ void Pipeline::Impl::make_stages(const std::vector<std::shared_ptr<Layer>>& laye
     // What topk dropped on the way here has no part in the result, so its gradient is dropped on the way back.
     options.mask_gradients = j > 0 && is_coded(static_cast<int>(j) - 1) && config_.codecs[j - 1].forward.starts_with("topk:");
     std::vector<std::shared_ptr<Layer>> own;
-    if (!config_.elsewhere.has(worker)) {
+    if (!config_.remote.has(worker)) {
       own.assign(layers.begin() + static_cast<std::ptrdiff_t>(begin), layers.begin() + static_cast<std::ptrdiff_t>(end));
     }
     stages_.emplace_back(std::move(own), config_.devices[static_cast<std::size_t>(worker)], options);
@@ -135,7 +135,7 @@ void Pipeline::Impl::make_stages(const std::vector<std::shared_ptr<Layer>>& laye
 
 // In the workers' threads: autograd adds a gradient on the stream on which its hook was made.
 void Pipeline::Impl::make_hooks() {
-  if (config_.elsewhere.workers.size() + 1 != static_cast<std::size_t>(workers())) {
+  if (config_.remote.workers.size() + 1 != static_cast<std::size_t>(workers())) {
     throw std::invalid_argument("gradients are exchanged where one worker of a pipeline is, not several");
   }
   hooks_.resize(stages_.size());
@@ -154,8 +154,8 @@ void Pipeline::Impl::make_hooks() {
 std::unique_ptr<Cut> Pipeline::Impl::make_cut(int j) {
   const int earlier = worker_of(j);
   const int later = worker_of(j + 1);
-  const bool earlier_here = !config_.elsewhere.has(earlier);
-  const bool later_here = !config_.elsewhere.has(later);
+  const bool earlier_here = !config_.remote.has(earlier);
+  const bool later_here = !config_.remote.has(later);
   if (!is_coded(j) || (!earlier_here && !later_here)) return Cut::within_worker();
   Cut::Config cut;
   cut.forward = config_.codecs[static_cast<std::size_t>(j)].forward;
@@ -165,14 +165,14 @@ std::unique_ptr<Cut> Pipeline::Impl::make_cut(int j) {
   cut.capacity =
       static_cast<std::size_t>(std::max(schedule::queue_capacity(config_.policy), schedule::queue_capacity(schedule::Policy::kGpipe)));
   if (earlier == later) cut.capacity = std::max(cut.capacity, static_cast<std::size_t>(config_.chunks));  // its worker must never wait
-  cut.patience = config_.elsewhere.patience;
+  cut.timeout = config_.remote.timeout;
   cut.moments = keeps_moments(j);
   cut.flag_non_finite = config_.loss_scaling;
   cut.devices = {config_.devices[static_cast<std::size_t>(earlier)], config_.devices[static_cast<std::size_t>(later)]};
   cut.tracer = config_.tracer;
   const auto on_failure = [this](std::exception_ptr error) { failure_.report(std::move(error)); };
   if (earlier_here && later_here) return Cut::between_threads(cut, on_failure);
-  return Cut::to_peer(cut, earlier_here ? Side::kEarlier : Side::kLater, config_.elsewhere.link(j, earlier_here ? later : earlier),
+  return Cut::to_peer(cut, earlier_here ? Side::kEarlier : Side::kLater, config_.remote.link(j, earlier_here ? later : earlier),
                       on_failure);
 }
 

@@ -29,17 +29,17 @@ struct CutCodecs {
 };
 
 // The workers that other processes run. A pipeline computes the stages of its own workers and exchanges tensors with the others.
-struct Elsewhere {
+struct RemoteWorkers {
   std::vector<int> workers;
-  // This process's end of the way at `cut` to worker `peer`.
+  // This process's end of the data channel at `cut` to worker `peer`.
   std::function<std::unique_ptr<transport::Link>(int cut, int peer)> link;
-  transport::Patience patience = transport::kForever;  // of a worker that waits for them
+  transport::Timeout timeout = transport::kNoTimeout;  // of a worker that waits for them
 
   bool has(int worker) const { return std::find(workers.begin(), workers.end(), worker) != workers.end(); }
 };
 
 // Sees what stage `cut` or `cut` + 1 hands over in training, before any codec. Called by the threads of the workers, several at once.
-using Tap = std::function<void(int cut, wire::Direction direction, int micro_batch, const Tensors& tensors)>;
+using TensorObserver = std::function<void(int cut, wire::Direction direction, int micro_batch, const Tensors& tensors)>;
 
 struct PipelineConfig {
   std::vector<std::size_t> cuts;  // layer index at which each stage but the first begins, ascending; none: one stage
@@ -55,11 +55,11 @@ struct PipelineConfig {
   bool recompute = false;                                // keep only the inputs of a stage between forward and backward
   layer::Precision precision = layer::Precision::kFp32;  // of products and convolutions; tensors cross a cut in the type they have
   bool loss_scaling = false;                             // a step may find NaN or Inf: it says so in its result, and does not fail
-  Elsewhere elsewhere{};                                 // the workers of other processes; default: all are here
+  RemoteWorkers remote{};                                // the workers of other processes; default: all are here
   std::int64_t input_edge = 0;                           // the first stage resizes the images it is given to this; 0: it does not
   GradientExchange* exchange = nullptr;                  // of the only worker that is here, with its replicas; outlives the pipeline
   Tracer* tracer = nullptr;                              // outlives the pipeline; null: no timeline
-  Tap tap{};                                             // null: nobody looks
+  TensorObserver tap{};                                  // null: nobody looks
   std::uint64_t seed = 0;
 };
 

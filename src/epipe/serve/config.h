@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "epipe/transport/grpc/config.h"
+#include "epipe/transport/network_config.h"
 
 namespace epipe::serve {
 
@@ -35,7 +35,7 @@ struct ServeConfig {
   SessionLimits limits;
   std::string device = "cpu";
   std::vector<std::string> peers;  // addresses of servers that sessions may dial
-  transport::DialConfig dial;      // how they dial them
+  transport::ConnectConfig dial;   // how they dial them
   double drain_seconds = 60;       // sessions have this long to be saved when the server is told to end
 
   // A client certificate is one client's: unless said otherwise it gets half of the places. The token is everybody's.

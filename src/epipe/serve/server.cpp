@@ -18,9 +18,9 @@
 #include "epipe/serve/log.h"
 #include "epipe/serve/refusal_log.h"
 #include "epipe/serve/sessions.h"
-#include "epipe/transport/grpc/dialer.h"
-#include "epipe/transport/grpc/listener.h"
-#include "epipe/transport/grpc/relay.h"
+#include "epipe/transport/connector.h"
+#include "epipe/transport/listener.h"
+#include "epipe/transport/relay.h"
 
 namespace epipe::serve {
 namespace {
@@ -28,12 +28,12 @@ namespace {
 using transport::Incoming;
 using transport::Refusal;
 
-constexpr double kStartSeconds = 60;                               // of a new process, on a busy machine
-constexpr transport::Patience kAnswer = std::chrono::seconds(10);  // of a session that runs
-constexpr std::uint64_t kRoomBytes = 250'000'000;                  // threads and buffers of a client's links; measured: 150
-constexpr std::uint64_t kRoomOfCore = 8'000'000;                   // gRPC has threads for each
-constexpr int kLinksOfSession = 32;                                // commands, and a way for each cut
-constexpr int kSpareLinks = 8;                                     // measurements, and those who are about to be refused
+constexpr double kStartSeconds = 60;                              // of a new process, on a busy machine
+constexpr transport::Timeout kAnswer = std::chrono::seconds(10);  // of a session that runs
+constexpr std::uint64_t kRoomBytes = 250'000'000;                 // threads and buffers of a client's links; measured: 150
+constexpr std::uint64_t kRoomOfCore = 8'000'000;                  // gRPC has threads for each
+constexpr int kLinksOfSession = 32;                               // commands, and a data channel for each cut
+constexpr int kSpareLinks = 8;                                    // measurements, and those who are about to be refused
 constexpr int kConnectionsOfSession = 4;
 constexpr int kSpareConnections = 64;
 constexpr int kOtherFiles = 64;  // descriptors that are no connection's
@@ -137,7 +137,7 @@ class Server {
   }
 
   RunningSession session_for(const Incoming& incoming) {
-    const auto& about = incoming.about();
+    const auto& about = incoming.metadata();
     const std::string channel = value_of(about, "channel");
     if (channel == "measure") return sessions_.start_measuring(incoming.credential(), incoming.peer());
     RunningSession session = sessions_.find_or_start(
@@ -168,7 +168,7 @@ class Server {
 
   void open(Incoming& incoming, const RunningSession& session) {
     try {
-      auto inner = open_inner(session, incoming.about());
+      auto inner = open_inner(session, incoming.metadata());
       const auto on_piece = [activity = session.activity](bool from_client) { activity->message(from_client); };
       auto relay =
           std::make_unique<transport::Relay>(incoming.accept(), std::move(inner), transport::Relay::Observer{.on_piece = on_piece});
@@ -186,7 +186,7 @@ class Server {
   // A session that was just started takes a moment to listen, and another between its socket's name and the first connection. One that runs
   // answers, or it hangs.
   std::unique_ptr<transport::Link> open_inner(const RunningSession& session, const std::map<std::string, std::string>& about) {
-    transport::DialConfig dial;
+    transport::ConnectConfig dial;
     dial.address = session.socket;
     dial.insecure = true;
     dial.connect_timeout = kAnswer;
@@ -195,10 +195,10 @@ class Server {
     for (const Stopwatch watch;; std::this_thread::sleep_for(std::chrono::milliseconds(10))) {
       const bool listens = ::access(path.c_str(), F_OK) == 0;
       try {
-        if (listens) return transport::Dialer(dial).open(about);
+        if (listens) return transport::Connector(dial).open(about);
       } catch (const transport::Refused&) {
         throw;
-      } catch (const transport::Lost&) {
+      } catch (const transport::ConnectionLost&) {
         if (watch.seconds() > std::chrono::duration<double>(kAnswer).count()) {
           throw std::runtime_error(fmt::format("it does not take a link within {} s", kAnswer.count() / 1000));
         }
@@ -208,8 +208,8 @@ class Server {
     }
   }
 
-  static transport::Patience send_timeout(const SessionLimits& limits) {
-    return transport::Patience(static_cast<std::int64_t>(1000 * std::max(limits.idle_seconds, limits.timeout)));
+  static transport::Timeout send_timeout(const SessionLimits& limits) {
+    return transport::Timeout(static_cast<std::int64_t>(1000 * std::max(limits.idle_seconds, limits.timeout)));
   }
 
   // Relays are joined without the lock: one that ends waits for its peers.

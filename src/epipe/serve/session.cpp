@@ -12,13 +12,13 @@
 #include "epipe/base/clock.h"
 #include "epipe/base/queue.h"
 #include "epipe/serve/admission.h"
+#include "epipe/serve/channel_broker.h"
 #include "epipe/serve/child.h"
 #include "epipe/serve/log.h"
-#include "epipe/serve/way_desk.h"
-#include "epipe/train/follower.h"
+#include "epipe/train/participant.h"
 #include "epipe/train/servers.h"
-#include "epipe/transport/grpc/dialer.h"
-#include "epipe/transport/grpc/listener.h"
+#include "epipe/transport/connector.h"
+#include "epipe/transport/listener.h"
 #include "epipe/transport/measure_link.h"
 
 namespace epipe::serve {
@@ -26,13 +26,13 @@ namespace {
 
 using transport::Incoming;
 using transport::Link;
-using transport::Patience;
 using transport::Refusal;
+using transport::Timeout;
 
 // A client that was refused, or lost before it began, leaves nothing to continue from: its place is for others.
 constexpr double kNothingSeconds = 2;
 
-Patience patience_of(double seconds) { return Patience(static_cast<std::int64_t>(seconds * 1000)); }
+Timeout timeout_of(double seconds) { return Timeout(static_cast<std::int64_t>(seconds * 1000)); }
 
 template <typename T>
 bool parse(const std::map<std::string, std::string>& about, const std::string& key, T& value) {
@@ -48,16 +48,16 @@ class Session {
   Session(SessionConfig config, const std::atomic<bool>& drain)
       : config_(std::move(config)),
         drain_(drain),
-        follower_(follower_config()),
+        participant_(participant_config()),
         listener_(listen_config(), [this](Incoming i) { receive(std::move(i)); }) {}
 
   void run() {
     double seconds = config_.limits.idle_seconds;
-    while (!follower_.ended()) {
+    while (!participant_.ended()) {
       const auto client = next_client(seconds);
       if (!client) break;
       serve(*client);
-      seconds = std::min(config_.limits.idle_seconds, follower_.holds_run() ? config_.limits.idle_seconds : kNothingSeconds);
+      seconds = std::min(config_.limits.idle_seconds, participant_.holds_run() ? config_.limits.idle_seconds : kNothingSeconds);
     }
   }
 
@@ -67,42 +67,42 @@ class Session {
     listen.address = config_.socket;
     listen.insecure = true;                                   // a Unix socket in a folder of the server's user
     listen.max_message_bytes = config_.limits.message_bytes;  // here: the server relays pieces of messages
-    listen.send_timeout = patience_of(std::max(config_.limits.idle_seconds, config_.limits.timeout));
+    listen.send_timeout = timeout_of(std::max(config_.limits.idle_seconds, config_.limits.timeout));
     return listen;
   }
 
-  train::FollowerConfig follower_config() {
-    train::FollowerConfig follower;
-    follower.admit = [this](const nlohmann::json& plan, int worker) { admit(plan, worker, config_.limits); };
-    follower.way = [this](const train::WayRequest& request) { return way(request); };
-    follower.checkpoints = config_.state_dir + "/checkpoints";
-    follower.log = [](const std::string& error) { log("{}", error); };
-    follower.checkpoint_bytes = config_.state_bytes;
-    follower.device = torch::Device(config_.device);
-    follower.patience = patience_of(config_.limits.timeout);
-    follower.drain = &drain_;
-    return follower;
+  train::ParticipantConfig participant_config() {
+    train::ParticipantConfig participant;
+    participant.admit = [this](const nlohmann::json& plan, int worker) { admit(plan, worker, config_.limits); };
+    participant.open_channel = [this](const train::ChannelRequest& request) { return open_channel(request); };
+    participant.checkpoints = config_.state_dir + "/checkpoints";
+    participant.log = [](const std::string& error) { log("{}", error); };
+    participant.checkpoint_bytes = config_.state_bytes;
+    participant.device = torch::Device(config_.device);
+    participant.timeout = timeout_of(config_.limits.timeout);
+    participant.drain = &drain_;
+    return participant;
   }
 
   // By the listener's thread.
   void receive(Incoming incoming) {
-    const auto& about = incoming.about();
+    const auto& about = incoming.metadata();
     const auto channel = about.find("channel");
-    WayDesk::Key key;
+    ChannelBroker::Key key;
     if (channel != about.end() && channel->second == "commands") {
       // The newest client counts: an older one is the same client before its link was lost.
       const std::lock_guard lock(mutex_);
       if (serving_ != nullptr) {
         serving_->close();
-        ways_.give_up();
+        channels_.give_up();
       }
       while (clients_.pop_within(std::chrono::milliseconds(0))) continue;
       clients_.push(incoming.accept());
-    } else if (channel != about.end() && channel->second == "way" && parse(about, "attempt", key.attempt) && parse(about, "cut", key.cut) &&
-               parse(about, "from", key.from)) {
-      ways_.put(key, incoming.accept());
+    } else if (channel != about.end() && channel->second == "data" && parse(about, "attempt", key.attempt) &&
+               parse(about, "cut", key.cut) && parse(about, "from", key.from)) {
+      channels_.put(key, incoming.accept());
     } else {
-      incoming.refuse(Refusal::kNotFound, "a session has commands and ways, nothing else");
+      incoming.refuse(Refusal::kNotFound, "a session has a command channel and data channels, nothing else");
     }
   }
 
@@ -119,11 +119,11 @@ class Session {
     {
       const std::lock_guard lock(mutex_);
       serving_ = &client;
-      ways_.begin();
+      channels_.begin();
     }
     try {
-      follow(client, follower_, patience_of(config_.limits.idle_seconds));
-    } catch (const transport::Lost& lost) {
+      handle_commands(client, participant_, timeout_of(config_.limits.idle_seconds));
+    } catch (const transport::ConnectionLost& lost) {
       log("lost the client: {}", lost.what());
     } catch (const transport::TimedOut&) {
       log("no command for {} s", config_.limits.idle_seconds);
@@ -137,31 +137,32 @@ class Session {
       serving_ = nullptr;
     }
     client.close();
-    follower_.disconnect();
+    participant_.disconnect();
   }
 
-  // The client opens its ways; between two servers the lower worker dials.
-  std::unique_ptr<Link> way(const train::WayRequest& request) {
+  // The client opens its data channels; between two servers the lower worker connects.
+  std::unique_ptr<Link> open_channel(const train::ChannelRequest& request) {
     if (request.peer == 0 || request.peer < request.worker) {
-      return ways_.take({request.attempt, request.cut, request.peer}, patience_of(config_.limits.timeout));
+      return channels_.take({request.attempt, request.cut, request.peer}, timeout_of(config_.limits.timeout));
     }
     if (std::find(config_.peers.begin(), config_.peers.end(), request.address) == config_.peers.end()) {
       throw std::invalid_argument(
           fmt::format("this server may not dial {}; its operator allows that with --peers {}", request.address, request.address));
     }
-    transport::DialConfig dial = config_.dial;
+    transport::ConnectConfig dial = config_.dial;
     dial.address = request.address;
-    transport::Dialer dialer(dial);
-    return dialer.open(train::about_way({config_.name, config_.ticket}, request.worker, request.peer, request.cut, request.attempt));
+    transport::Connector connector(dial);
+    return connector.open(
+        train::data_channel_metadata({config_.name, config_.ticket}, request.worker, request.peer, request.cut, request.attempt));
   }
 
   SessionConfig config_;
   const std::atomic<bool>& drain_;
-  WayDesk ways_;
+  ChannelBroker channels_;
   std::mutex mutex_;         // guards serving_
   Link* serving_ = nullptr;  // the client's commands
   Queue<std::unique_ptr<Link>> clients_{16};
-  train::Follower follower_;
+  train::WorkerParticipant participant_;
   transport::Listener listener_;  // last: its thread uses all of the above
 };
 
@@ -172,10 +173,10 @@ void measure(const SessionConfig& config) {
   listen.address = config.socket;
   listen.insecure = true;
   listen.max_message_bytes = transport::kMaxMeasuredBytes;
-  listen.send_timeout = patience_of(config.limits.timeout);
+  listen.send_timeout = timeout_of(config.limits.timeout);
   transport::Listener listener(listen, [&](Incoming incoming) { clients.push(incoming.accept()); });
-  const auto client = clients.pop_within(patience_of(config.limits.idle_seconds));
-  if (client) transport::serve_measurement(**client, patience_of(config.limits.idle_seconds));
+  const auto client = clients.pop_within(timeout_of(config.limits.idle_seconds));
+  if (client) transport::serve_measurement(**client, timeout_of(config.limits.idle_seconds));
 }
 
 }  // namespace

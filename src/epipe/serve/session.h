@@ -23,10 +23,10 @@ struct SessionConfig {
   SessionLimits limits;
   std::string device = "cpu";
   std::vector<std::string> peers;
-  transport::DialConfig dial;
+  transport::ConnectConfig dial;
 };
 
-// The life of one session, in a process of its own: obeys the client, and waits for it when it is lost. Returns when the run has ended,
+// The life of one session, in a process of its own: handles the client, and waits for it when it is lost. Returns when the run has ended,
 // when nobody came for as long as the limits allow, or when `drain` is set and the client has left.
 void run_session(const SessionConfig& config, const std::atomic<bool>& drain);
 

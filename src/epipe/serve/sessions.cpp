@@ -10,7 +10,7 @@
 #include "epipe/base/secret.h"
 #include "epipe/serve/child.h"
 #include "epipe/serve/log.h"
-#include "epipe/transport/grpc/refused.h"
+#include "epipe/transport/refused.h"
 
 namespace epipe::serve {
 namespace {

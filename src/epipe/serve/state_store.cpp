@@ -18,7 +18,7 @@
 #include "epipe/base/secret.h"
 #include "epipe/serve/log.h"
 #include "epipe/train/checkpoint.h"
-#include "epipe/transport/grpc/refused.h"
+#include "epipe/transport/refused.h"
 
 namespace epipe::serve {
 namespace {

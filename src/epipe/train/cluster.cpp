@@ -5,8 +5,8 @@
 #include <numeric>
 #include <stdexcept>
 
-#include "epipe/train/follower.h"
-#include "epipe/train/replica.h"
+#include "epipe/train/participant.h"
+#include "epipe/train/replica_participant.h"
 #include "epipe/train/run.h"
 
 namespace epipe::train {
@@ -15,22 +15,22 @@ namespace {
 using transport::Group;
 
 constexpr std::uint32_t kCommands = 0;
-constexpr std::uint32_t kFirstWay = 1;           // + cut
+constexpr std::uint32_t kFirstChannel = 1;       // + cut
 constexpr std::uint32_t kLeaders = 0x7000'0000;  // commands of rank 0 to the leaders of other replicas
 
 // A rank that ends closes its sockets. This is for a machine that is gone: while rank 0 lives, its commands are never so far apart.
-constexpr transport::Patience kIdle = std::chrono::hours(1);
+constexpr transport::Timeout kIdle = std::chrono::hours(1);
 
-std::uint32_t channel_of(int cut) { return kFirstWay + static_cast<std::uint32_t>(cut); }
+std::uint32_t channel_of(int cut) { return kFirstChannel + static_cast<std::uint32_t>(cut); }
 
 int workers_of(const TrainConfig& config) { return schedule::Placement{config.place}.workers(); }
 
-transport::Patience patience_of(const TrainConfig& config) {
+transport::Timeout timeout_of(const TrainConfig& config) {
   return std::chrono::milliseconds(static_cast<std::int64_t>(config.timeout * 1000));
 }
 
 // A cluster does not reconnect: one failed rank ends all, and the launcher starts them again.
-class Ranks final : public Reach {
+class Ranks final : public PeerConnector {
  public:
   explicit Ranks(const Cluster& cluster) : cluster_(cluster) {}
 
@@ -48,10 +48,10 @@ class Ranks final : public Reach {
     return fmt::format("rank {}", worker < cluster_.workers ? cluster_.rank + worker : worker);
   }
   std::vector<std::string> addresses() const override { return {}; }
-  std::unique_ptr<transport::Link> command(int worker) override {
+  std::unique_ptr<transport::Link> command_channel(int worker) override {
     return worker < cluster_.workers ? cluster_.pipeline().link(worker, kCommands) : cluster_.world->link(worker, kLeaders);
   }
-  std::unique_ptr<transport::Link> way(int cut, int peer, std::uint64_t) override {
+  std::unique_ptr<transport::Link> data_channel(int cut, int peer, std::uint64_t) override {
     return cluster_.pipeline().link(peer, channel_of(cut));
   }
 
@@ -62,8 +62,8 @@ class Ranks final : public Reach {
 // One worker of a replica, led by its worker 0.
 void follow_leader(const TrainConfig& config, Cluster cluster) {
   nlohmann::json own = to_json(Run(config, nullptr, nullptr).plan());
-  FollowerConfig follower;
-  follower.admit = [&](const nlohmann::json& plan, int worker) {
+  ParticipantConfig participant;
+  participant.admit = [&](const nlohmann::json& plan, int worker) {
     if (config.cuts.empty() && plan.contains("cuts")) own["cuts"] = plan["cuts"];  // rank 0 chose them
     const std::string different = differences(own, plan);
     if (!different.empty()) {
@@ -71,24 +71,25 @@ void follow_leader(const TrainConfig& config, Cluster cluster) {
     }
     if (worker != cluster.worker) throw std::invalid_argument(fmt::format("this is worker {}, not {}", cluster.worker, worker));
   };
-  follower.way = [&](const WayRequest& way) { return cluster.pipeline().link(way.peer, channel_of(way.cut)); };
-  follower.checkpoints = fmt::format("{}/checkpoints/worker-{}", config.run_dir, cluster.rank);
-  if (!config.devices.empty()) follower.device = device_of(config.devices.at(static_cast<std::size_t>(cluster.worker)), config.local_rank);
-  follower.patience = patience_of(config);
-  follower.keep_checkpoints = true;
-  follower.replicas = std::move(cluster.across);
-  follower.bucket_bytes = static_cast<std::size_t>(config.bucket) << 10U;
-  Follower here(std::move(follower));
+  participant.open_channel = [&](const ChannelRequest& request) { return cluster.pipeline().link(request.peer, channel_of(request.cut)); };
+  participant.checkpoints = fmt::format("{}/checkpoints/worker-{}", config.run_dir, cluster.rank);
+  if (!config.devices.empty())
+    participant.device = device_of(config.devices.at(static_cast<std::size_t>(cluster.worker)), config.local_rank);
+  participant.timeout = timeout_of(config);
+  participant.keep_checkpoints = true;
+  participant.replicas = std::move(cluster.across);
+  participant.bucket_bytes = static_cast<std::size_t>(config.bucket) << 10U;
+  WorkerParticipant here(std::move(participant));
   const auto commands = cluster.pipeline().link(0, kCommands);
-  follow(*commands, here, kIdle);
+  handle_commands(*commands, here, kIdle);
 }
 
 // Worker 0 of another replica than the first.
 void lead_replica(const TrainConfig& config, Cluster cluster) {
-  Ranks reach(cluster);
-  ReplicaLeader here(config, reach, std::move(cluster.across));
+  Ranks connector(cluster);
+  ReplicaParticipant here(config, connector, std::move(cluster.across));
   const auto commands = cluster.world->link(0, kLeaders);
-  follow(*commands, here, kIdle);
+  handle_commands(*commands, here, kIdle);
 }
 
 std::string agreed(int rank) { return fmt::format("agreed/{}", rank); }
@@ -96,18 +97,18 @@ std::string agreed(int rank) { return fmt::format("agreed/{}", rank); }
 // Settings that are not in the plan, which is for servers too. Every rank compares its own with those of rank 0, which hears from all, so
 // that each of them ends with the reason.
 void compare_settings(const TrainConfig& config, Group& world) {
-  transport::Board& board = world.board();
+  transport::KeyValueStore& key_values = world.key_values();
   const nlohmann::json own = client_settings(config);
   if (world.rank() > 0) {
-    const auto theirs = nlohmann::json::parse(board.get("settings", patience_of(config)), nullptr, /*allow_exceptions=*/false);
+    const auto theirs = nlohmann::json::parse(key_values.get("settings", timeout_of(config)), nullptr, /*allow_exceptions=*/false);
     const std::string different = differences(own, theirs);
-    board.put(agreed(world.rank()), different);
+    key_values.put(agreed(world.rank()), different);
     if (!different.empty()) throw std::invalid_argument("rank 0 has another configuration: " + different);
     return;
   }
-  board.put("settings", own.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
+  key_values.put("settings", own.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
   for (int rank = 1; rank < world.size(); ++rank) {
-    const std::string different = board.get(agreed(rank), patience_of(config));
+    const std::string different = key_values.get(agreed(rank), timeout_of(config));
     if (!different.empty()) throw std::invalid_argument(fmt::format("rank {} has another configuration: {}", rank, different));
   }
 }
@@ -135,8 +136,8 @@ Cluster join_cluster(const TrainConfig& config, Group& world) {
   cluster.worker = cluster.rank % cluster.workers;
   cluster.world = &world;
   const std::string numbers = fmt::format("{} replicas of {} workers", cluster.replicas, cluster.workers);
-  if (cluster.rank == 0) world.board().put("numbers", numbers);
-  const std::string theirs = world.board().get("numbers", patience_of(config));
+  if (cluster.rank == 0) world.key_values().put("numbers", numbers);
+  const std::string theirs = world.key_values().get("numbers", timeout_of(config));
   if (theirs != numbers) throw std::invalid_argument(fmt::format("rank 0 has {}, rank {} has {}", theirs, cluster.rank, numbers));
   compare_settings(config, world);
   if (cluster.replicas == 1) return cluster;
@@ -149,9 +150,9 @@ Cluster join_cluster(const TrainConfig& config, Group& world) {
   return cluster;
 }
 
-std::unique_ptr<Reach> reach_ranks(const Cluster& cluster) { return std::make_unique<Ranks>(cluster); }
+std::unique_ptr<PeerConnector> connect_ranks(const Cluster& cluster) { return std::make_unique<Ranks>(cluster); }
 
-void follow_rank_zero(const TrainConfig& config, Cluster cluster) {
+void participate(const TrainConfig& config, Cluster cluster) {
   cluster.worker > 0 ? follow_leader(config, std::move(cluster)) : lead_replica(config, std::move(cluster));
 }
 

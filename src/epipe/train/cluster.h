@@ -4,15 +4,15 @@
 #include <string>
 
 #include "epipe/train/config.h"
-#include "epipe/train/peers.h"
-#include "epipe/transport/c10d/group.h"
+#include "epipe/train/peer.h"
+#include "epipe/transport/group.h"
 
 namespace epipe::train {
 
 // The place of this process among R replicas of W workers: rank = replica * W + worker.
 //
 //   rank      0   1   2   3        W = 2, R = 2: ranks 0 and 2 lead their replicas, rank 0 leads the run
-//   replica   0   0   1   1        ways and commands within a replica, gradients between ranks 0 and 2, and between 1 and 3
+//   replica   0   0   1   1        data channels and commands within a replica, gradients between ranks 0 and 2, and between 1 and 3
 //   worker    0   1   0   1
 struct Cluster {
   int rank = 0;
@@ -34,9 +34,9 @@ void check_ranks(const TrainConfig& config, int ranks);
 Cluster join_cluster(const TrainConfig& config, transport::Group& world);
 
 // For rank 0: the other workers of its replica, and the leaders of the others.
-std::unique_ptr<Reach> reach_ranks(const Cluster& cluster);
+std::unique_ptr<PeerConnector> connect_ranks(const Cluster& cluster);
 
-// The life of a rank but 0: obeys until the run has ended. Its configuration must be rank 0's. Throws what ends it.
-void follow_rank_zero(const TrainConfig& config, Cluster cluster);
+// The life of a rank but 0: handles until the run has ended. Its configuration must be rank 0's. Throws what ends it.
+void participate(const TrainConfig& config, Cluster cluster);
 
 }  // namespace epipe::train

@@ -72,14 +72,14 @@ void Reducer::ready(const torch::Tensor& parameter) {
   const std::size_t index = bucket_of_.at(identity(parameter));
   const std::lock_guard lock(mutex_);
   if (--buckets_[index].missing > 0) return;
-  buckets_[index].ready = boundary::HandOver({parameter});
+  buckets_[index].ready = boundary::StreamEvent({parameter});
   changed_.notify_all();
 }
 
 std::uint64_t Reducer::finish() {
   std::unique_lock lock(mutex_);
   finishing_ = true;
-  if (!buckets_.empty()) finished_ = boundary::HandOver(buckets_[0].parameters);
+  if (!buckets_.empty()) finished_ = boundary::StreamEvent(buckets_[0].parameters);
   changed_.notify_all();
   changed_.wait(lock, [this] { return failure_ || left_ || turn_ > buckets_.size(); });
   begun_ = false;
@@ -206,7 +206,7 @@ void Reducer::add_sum(torch::Tensor& x) {
   if (x.numel() == 0) return;
   try {
     replicas_->all_reduce_sum(x);
-  } catch (const transport::Lost& lost) {
+  } catch (const transport::ConnectionLost& lost) {
     throw ReplicaLost(lost.what());
   }
   // Parts to their owners, sums back: see transport/c10d/backend.h.

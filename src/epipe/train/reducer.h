@@ -12,16 +12,16 @@
 #include "epipe/boundary/device_stream.h"
 #include "epipe/layer/layer.h"
 #include "epipe/pipeline/gradient_exchange.h"
-#include "epipe/transport/c10d/group.h"
+#include "epipe/transport/group.h"
 
 namespace epipe::train {
 
 inline constexpr int kReducerTrack = 1'000'000;  // of the timeline
 
 // The sums with the other replicas cannot go on; one of them may know why.
-class ReplicaLost : public transport::Lost {
+class ReplicaLost : public transport::ConnectionLost {
  public:
-  using transport::Lost::Lost;
+  using transport::ConnectionLost::ConnectionLost;
 };
 
 // Sums the gradients of one worker over its replicas while its backward still runs. A thread of its own sums bucket by bucket, each as soon
@@ -55,9 +55,9 @@ class Reducer final : public pipeline::GradientExchange {
  private:
   struct Bucket {
     std::vector<torch::Tensor> parameters;
-    torch::Tensor memory;        // [gradients | has a gradient?], where the group sums
-    std::size_t missing = 0;     // gradients of the batch under way
-    boundary::HandOver ready{};  // when the last of them is there, on its device
+    torch::Tensor memory;           // [gradients | has a gradient?], where the group sums
+    std::size_t missing = 0;        // gradients of the batch under way
+    boundary::StreamEvent ready{};  // when the last of them is there, on its device
   };
 
   void make_buckets(std::size_t bucket_bytes);
@@ -82,7 +82,7 @@ class Reducer final : public pipeline::GradientExchange {
   std::size_t turn_ = 0;    // the next bucket, then the statistics
   bool begun_ = false;      // a batch is under way
   bool finishing_ = false;  // all forwards and backwards are done
-  boundary::HandOver finished_{};
+  boundary::StreamEvent finished_{};
   bool left_ = false;
   std::exception_ptr failure_;
   std::thread thread_;

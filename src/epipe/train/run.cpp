@@ -11,7 +11,7 @@
 
 #include "epipe/base/file.h"
 #include "epipe/data/open.h"
-#include "epipe/data/part.h"
+#include "epipe/data/subset.h"
 #include "epipe/model/costs.h"
 #include "epipe/model/portable.h"
 #include "epipe/train/learned_codecs.h"
@@ -189,7 +189,8 @@ torch::Device device_of(const std::string& name, int local_rank) {
                                      : torch::Device(name);
 }
 
-Run::Run(const TrainConfig& config, Tracer* tracer, Reach* reach, std::unique_ptr<transport::Group> replicas, pipeline::Tap tap)
+Run::Run(const TrainConfig& config, Tracer* tracer, PeerConnector* connector, std::unique_ptr<transport::Group> replicas,
+         pipeline::TensorObserver tap)
     : config_(config),
       replica_(replicas ? replicas->rank() : 0),
       data_(open_data(config)),
@@ -206,27 +207,27 @@ Run::Run(const TrainConfig& config, Tracer* tracer, Reach* reach, std::unique_pt
   shared_plan_ = plan_;
   notes_ = model_.notes;
   insert_learned_codecs(model_, plan_, config_.seed);
-  Here here;
-  if (reach != nullptr) here.workers = {0};
+  LocalWorkers here;
+  if (connector != nullptr) here.workers = {0};
   for (const std::string& device : config_.devices) here.devices.push_back(device_of(device, config_.local_rank));
   here.tracer = tracer;
   if (resizes_on_device(config_)) here.input_edge = config_.image_size;
   here.tap = std::move(tap);
   here.replicas = std::move(replicas);
   here.bucket_bytes = static_cast<std::size_t>(config_.bucket) << 10U;
-  share_ = std::make_unique<Share>(plan_, model_, std::move(here));
-  TeamConfig team;
-  team.checkpoints = config_.run_dir + "/checkpoints";
-  if (replica_ > 0) team.checkpoints += fmt::format("/worker-{}", replica_ * workers());
-  if (reach != nullptr) team.patience = std::chrono::milliseconds(static_cast<std::int64_t>(config_.timeout * 1000));
-  team.resume = config_.resume;
-  team.parameter_order = parameter_order(model_);
-  team.clip = config_.clip;
+  local_ = std::make_unique<LocalTrainer>(plan_, model_, std::move(here));
+  CoordinatorConfig coordinator;
+  coordinator.checkpoints = config_.run_dir + "/checkpoints";
+  if (replica_ > 0) coordinator.checkpoints += fmt::format("/worker-{}", replica_ * workers());
+  if (connector != nullptr) coordinator.timeout = std::chrono::milliseconds(static_cast<std::int64_t>(config_.timeout * 1000));
+  coordinator.resume = config_.resume;
+  coordinator.parameter_order = parameter_order(model_);
+  coordinator.clip = config_.clip;
   const auto files = list_folder(config_.run_dir);
-  team.was_over = std::find(files.begin(), files.end(), "model.safetensors") != files.end();
-  team.note = [this](std::string note) { notes_.push_back(std::move(note)); };
-  team.shared_plan = to_json(shared_plan_);
-  team_ = std::make_unique<Team>(plan_, *share_, reach, team, [this] { return initial_model(); });
+  coordinator.was_over = std::find(files.begin(), files.end(), "model.safetensors") != files.end();
+  coordinator.note = [this](std::string note) { notes_.push_back(std::move(note)); };
+  coordinator.shared_plan = to_json(shared_plan_);
+  coordinator_ = std::make_unique<Coordinator>(plan_, *local_, connector, coordinator, [this] { return initial_model(); });
   lr_.kind = parse_lr_schedule(config_.lr_schedule);
   lr_.base = config_.lr;
   lr_.power = config_.lr_power;
@@ -274,7 +275,7 @@ void Run::begin_with(const NamedTensors& weights) {
   if (const auto loaded = model::load_into(weights, weights_of(model_, plan_, all)); !loaded) {
     throw std::invalid_argument(loaded.error().message);
   }
-  team_->start_over();
+  coordinator_->start_over();
 }
 
 // The first time it is the model itself; when a run starts over, training has changed its layers.
@@ -300,12 +301,12 @@ void Run::load_weights(const model::Model& model) {
 int Run::chunks_for(const layer::Batch& batch) const { return static_cast<int>(std::min<std::int64_t>(config_.chunks, batch.size())); }
 
 StepResult Run::forward_backward(const data::LoadedBatch& loaded, bool measure_error) {
-  return team_->forward_backward(loaded.batch, {loaded.epoch, loaded.step, chunks_for(loaded.batch), measure_error, loaded.samples},
-                                 lr(loaded.step));
+  return coordinator_->forward_backward(loaded.batch, {loaded.epoch, loaded.step, chunks_for(loaded.batch), measure_error, loaded.samples},
+                                        lr(loaded.step));
 }
 
 StepResult Run::evaluate(const data::LoadedBatch& loaded, std::uint64_t epoch, std::uint64_t step) {
-  return team_->evaluate(loaded.batch, {epoch, step, chunks_for(loaded.batch)});
+  return coordinator_->evaluate(loaded.batch, {epoch, step, chunks_for(loaded.batch)});
 }
 
 EpochResult Run::validate(std::uint64_t epoch, std::uint64_t step) {

@@ -10,8 +10,8 @@
 #include "epipe/model/model.h"
 #include "epipe/model/weights.h"
 #include "epipe/train/config.h"
+#include "epipe/train/coordinator.h"
 #include "epipe/train/metrics.h"
-#include "epipe/train/team.h"
 #include "epipe/train/trainer.h"
 
 namespace epipe::train {
@@ -22,10 +22,10 @@ torch::Device device_of(const std::string& name, int local_rank);
 // The pieces of a run, put together: data, model, and the processes that train it. Throws std::invalid_argument where they do not fit.
 class Run {
  public:
-  // Tracer and reach outlive the run. No tracer: no timeline; no reach: all workers are in this process. `replicas`: this worker in all
-  // replicas; null: there is one. A tap sees what crosses the cuts.
-  Run(const TrainConfig& config, Tracer* tracer, Reach* reach, std::unique_ptr<transport::Group> replicas = nullptr,
-      pipeline::Tap tap = {});
+  // Tracer and connector outlive the run. No tracer: no timeline; no connector: all workers are in this process. `replicas`: this worker in
+  // all replicas; null: there is one. A tap sees what crosses the cuts.
+  Run(const TrainConfig& config, Tracer* tracer, PeerConnector* connector, std::unique_ptr<transport::Group> replicas = nullptr,
+      pipeline::TensorObserver tap = {});
 
   std::uint64_t steps_per_epoch() const { return data::Loader::steps_per_epoch(data_.train->size(), config_.batch); }
   std::uint64_t all_steps() const { return steps_per_epoch() * static_cast<std::uint64_t>(config_.epochs); }
@@ -34,22 +34,22 @@ class Run {
   double lr(std::uint64_t step) const { return lr_.at(static_cast<std::int64_t>(step)); }
 
   // Connects all processes, at the start and after a loss; returns the steps that are done.
-  std::uint64_t connect() { return team_->connect(); }
+  std::uint64_t connect() { return coordinator_->connect(); }
   // This replica's parts of the batches from `first_step` on.
   std::unique_ptr<data::Loader> training_batches(std::uint64_t first_step) const;
   std::unique_ptr<data::Loader> validation_batches() const;
   std::uint64_t validation_steps() const { return data::Loader::steps_per_epoch(data_.validation->size(), config_.batch); }
   // One batch: gradients, then the optimizer step of all workers together, with the gradient clipped over all stages.
   pipeline::StepResult forward_backward(const data::LoadedBatch& loaded, bool measure_error);
-  void update(std::uint64_t step) { team_->commit(step, lr(step)); }
+  void update(std::uint64_t step) { coordinator_->commit(step, lr(step)); }
   // What the loss of the next step is multiplied by; nothing without loss scaling.
-  std::optional<double> loss_scale() const { return plan_.loss_scaling ? std::optional(share_->loss_scale()) : std::nullopt; }
+  std::optional<double> loss_scale() const { return plan_.loss_scaling ? std::optional(local_->loss_scale()) : std::nullopt; }
   pipeline::StepResult evaluate(const data::LoadedBatch& loaded, std::uint64_t epoch, std::uint64_t step);
   // Every sample of the validation set once.
   EpochResult validate(std::uint64_t epoch, std::uint64_t step);
 
   // Parameters and buffers by full name.
-  NamedTensors weights() { return team_->weights(); }
+  NamedTensors weights() { return coordinator_->weights(); }
   // The weights that a run which begins begins from, see model/weights.h; before connect().
   void begin_from(const std::string& path, model::NewParts new_parts) {
     weights_file_ = path;
@@ -57,13 +57,13 @@ class Run {
   }
   // Where another process is the client: the run begins with these weights, of all workers. Throws std::invalid_argument.
   void begin_with(const NamedTensors& weights);
-  Team& team() { return *team_; }
-  Share& share() { return *share_; }
-  std::vector<Tracer::Event> timelines(const Tracer& own) { return team_->timelines(own); }
-  void save() { team_->save(); }
-  void end() { team_->end(); }
-  void leave() { team_->leave(); }
-  bool draining() const { return team_->draining(); }
+  Coordinator& coordinator() { return *coordinator_; }
+  LocalTrainer& local() { return *local_; }
+  std::vector<Tracer::Event> timelines(const Tracer& own) { return coordinator_->timelines(own); }
+  void save() { coordinator_->save(); }
+  void end() { coordinator_->end(); }
+  void leave() { coordinator_->leave(); }
+  bool draining() const { return coordinator_->draining(); }
 
   const Plan& plan() const { return shared_plan_; }
   // What its user should know of the model and its weights, once.
@@ -85,8 +85,8 @@ class Run {
   model::Model model_;  // as the run starts from it; the layers that are here are trained
   Plan shared_plan_;    // what all processes are told
   Plan plan_;           // the same, with learned codecs as layers
-  std::unique_ptr<Share> share_;
-  std::unique_ptr<Team> team_;
+  std::unique_ptr<LocalTrainer> local_;
+  std::unique_ptr<Coordinator> coordinator_;
   LrSchedule lr_;
   std::vector<CutNames> codec_names_;
   std::vector<std::string> cut_names_;

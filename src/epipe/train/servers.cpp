@@ -17,7 +17,8 @@ namespace {
 template <std::size_t kBytes>
 std::string random_hex() {
   std::array<unsigned char, kBytes> bytes{};
-  if (::getentropy(bytes.data(), bytes.size()) != 0) throw std::runtime_error("the operating system has no random numbers for a session's ticket");
+  if (::getentropy(bytes.data(), bytes.size()) != 0)
+    throw std::runtime_error("the operating system has no random numbers for a session's ticket");
   return fmt::format("{:02x}", fmt::join(bytes, ""));
 }
 
@@ -40,21 +41,21 @@ SessionKey session_key(const std::string& run_dir, bool resume) {
   return key;
 }
 
-std::map<std::string, std::string> about_commands(const SessionKey& key, int worker) {
+std::map<std::string, std::string> command_channel_metadata(const SessionKey& key, int worker) {
   return {{"session", key.name}, {"ticket", key.ticket}, {"channel", "commands"}, {"worker", fmt::to_string(worker)}};
 }
 
-std::map<std::string, std::string> about_way(const SessionKey& key, int from, int to, int cut, std::uint64_t attempt) {
+std::map<std::string, std::string> data_channel_metadata(const SessionKey& key, int from, int to, int cut, std::uint64_t attempt) {
   return {{"session", key.name},
           {"ticket", key.ticket},
-          {"channel", "way"},
+          {"channel", "data"},
           {"from", fmt::to_string(from)},
           {"worker", fmt::to_string(to)},
           {"cut", fmt::to_string(cut)},
           {"attempt", fmt::to_string(attempt)}};
 }
 
-Servers::Servers(std::vector<std::string> addresses, transport::DialConfig common, SessionKey key)
+Servers::Servers(std::vector<std::string> addresses, transport::ConnectConfig common, SessionKey key)
     : addresses_(std::move(addresses)), common_(std::move(common)), key_(std::move(key)) {}
 
 std::vector<int> Servers::workers() const {
@@ -66,15 +67,15 @@ std::vector<int> Servers::workers() const {
 std::string Servers::name(int worker) const { return fmt::format("worker {} at {}", worker, address(worker)); }
 
 // A new connection each time: after a loss the old one may hang.
-std::unique_ptr<transport::Link> Servers::command(int worker) {
-  transport::DialConfig config = common_;
+std::unique_ptr<transport::Link> Servers::command_channel(int worker) {
+  transport::ConnectConfig config = common_;
   config.address = address(worker);
-  dialers_[worker] = std::make_unique<transport::Dialer>(config);
-  return dialers_[worker]->open(about_commands(key_, worker));
+  connectors_[worker] = std::make_unique<transport::Connector>(config);
+  return connectors_[worker]->open(command_channel_metadata(key_, worker));
 }
 
-std::unique_ptr<transport::Link> Servers::way(int cut, int peer, std::uint64_t attempt) {
-  return dialers_.at(peer)->open(about_way(key_, 0, peer, cut, attempt));
+std::unique_ptr<transport::Link> Servers::data_channel(int cut, int peer, std::uint64_t attempt) {
+  return connectors_.at(peer)->open(data_channel_metadata(key_, 0, peer, cut, attempt));
 }
 
 }  // namespace epipe::train

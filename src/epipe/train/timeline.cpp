@@ -49,7 +49,7 @@ json timeline_json(const Tracer& tracer) {
 std::vector<Tracer::Event> timeline_from_json(const json& events, int worker, std::size_t cuts, double offset) {
   std::vector<Tracer::Event> all;
   if (!events.is_array()) return all;
-  for (std::size_t i = 0; i < std::min(events.size(), kFollowerEvents); ++i) {
+  for (std::size_t i = 0; i < std::min(events.size(), kParticipantEvents); ++i) {
     if (auto event = event_from_json(events[i], worker, cuts, offset)) all.push_back(std::move(*event));
   }
   return all;

@@ -8,7 +8,7 @@
 // The timelines of a run's other processes, for the client that puts them beside its own.
 namespace epipe::train {
 
-inline constexpr std::size_t kFollowerEvents = 5'000;
+inline constexpr std::size_t kParticipantEvents = 5'000;
 
 nlohmann::json timeline_json(const Tracer& tracer);
 

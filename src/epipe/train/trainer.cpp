@@ -14,7 +14,7 @@
 #include "epipe/base/file.h"
 #include "epipe/model/safetensors.h"
 #include "epipe/train/run.h"
-#include "epipe/transport/grpc/refused.h"
+#include "epipe/transport/refused.h"
 
 namespace epipe::train {
 namespace {
@@ -75,13 +75,13 @@ struct DoneStep {
 // The steps of one call of train().
 class Loop {
  public:
-  Loop(const TrainConfig& config, Observer& observer, const std::atomic<bool>& stop, Reach* reach,
+  Loop(const TrainConfig& config, Observer& observer, const std::atomic<bool>& stop, PeerConnector* connector,
        std::unique_ptr<transport::Group> replicas)
       : config_(config),
         observer_(observer),
         stop_(stop),
         tracer_(kTraceEvents),
-        run_(config, &tracer_, reach, std::move(replicas)),
+        run_(config, &tracer_, connector, std::move(replicas)),
         end_(run_.end_step()) {
     if (!config_.weights.empty()) run_.begin_from(config_.weights, model::NewParts::kHeadAndCodec);
   }
@@ -103,7 +103,7 @@ class Loop {
       } catch (const transport::Refused& refused) {
         if (is_final(refused)) throw;
         recover(refused.what());
-      } catch (const transport::Lost& lost) {
+      } catch (const transport::ConnectionLost& lost) {
         recover(lost.what());
       } catch (const transport::TimedOut& late) {
         recover(late.what());
@@ -166,7 +166,7 @@ class Loop {
         // Twice no before there was a yes. Later it is the link that damages what it carries.
         if (is_final(refused) || (refused.why() == transport::Refusal::kUntrusted && !connected_)) throw;
         last = refused.what();
-      } catch (const transport::Lost& lost) {
+      } catch (const transport::ConnectionLost& lost) {
         last = lost.what();
       } catch (const transport::TimedOut& late) {
         last = late.what();
@@ -319,16 +319,16 @@ class Loop {
 
 }  // namespace
 
-TrainResult train(const TrainConfig& config, Observer& observer, const std::atomic<bool>& stop, Reach* reach,
+TrainResult train(const TrainConfig& config, Observer& observer, const std::atomic<bool>& stop, PeerConnector* connector,
                   std::unique_ptr<transport::Group> replicas) {
   const int there = replicas ? replicas->size() : 1;
   if (there != config.replicas) throw std::invalid_argument(fmt::format("expected {} replicas, got {}", config.replicas, there));
   require(make_private_folders(config.run_dir));
-  return Loop(config, observer, stop, reach, std::move(replicas)).run();
+  return Loop(config, observer, stop, connector, std::move(replicas)).run();
 }
 
-TrainResult train(const TrainConfig& config, Observer& observer, const std::atomic<bool>& stop, Reach* reach) {
-  return train(config, observer, stop, reach, nullptr);
+TrainResult train(const TrainConfig& config, Observer& observer, const std::atomic<bool>& stop, PeerConnector* connector) {
+  return train(config, observer, stop, connector, nullptr);
 }
 
 EpochResult evaluate(const TrainConfig& config, const std::string& weights) {

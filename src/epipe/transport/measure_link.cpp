@@ -56,19 +56,19 @@ Bytes pattern(std::uint64_t size) {
   return out;
 }
 
-Bytes recv_sized(Link& link, std::uint64_t size, Patience patience) {
-  Bytes message = link.recv(patience);
+Bytes recv_sized(Link& link, std::uint64_t size, Timeout timeout) {
+  Bytes message = link.recv(timeout);
   if (message.size() != size) throw std::runtime_error(fmt::format("expected a message of {} bytes, got {}", size, message.size()));
   return message;
 }
 
-void serve_one(Link& link, const Request& request, Patience patience) {
+void serve_one(Link& link, const Request& request, Timeout timeout) {
   for (std::uint32_t k = 0; k < request.count; ++k) {
     if (request.kind == Kind::kGive) {
       link.send(Bytes(request.size));
       continue;
     }
-    Bytes message = recv_sized(link, request.size, patience);
+    Bytes message = recv_sized(link, request.size, timeout);
     if (request.kind == Kind::kEcho) link.send(std::move(message));
     if (request.kind == Kind::kAnswer) link.send({});
   }
@@ -77,8 +77,8 @@ void serve_one(Link& link, const Request& request, Patience patience) {
 
 class Measurement {
  public:
-  Measurement(Link& link, std::uint64_t size, double seconds, Patience patience)
-      : link_(link), size_(size), seconds_(seconds), patience_(patience) {}
+  Measurement(Link& link, std::uint64_t size, double seconds, Timeout timeout)
+      : link_(link), size_(size), seconds_(seconds), timeout_(timeout) {}
 
   LinkSpeed run() {
     verify();
@@ -98,7 +98,7 @@ class Measurement {
     const Bytes sent = pattern(size_);
     ask(Kind::kEcho, 1);
     link_.send(sent);
-    if (link_.recv(patience_) != sent) throw std::runtime_error(fmt::format("{} bytes came back changed", size_));
+    if (link_.recv(timeout_) != sent) throw std::runtime_error(fmt::format("{} bytes came back changed", size_));
   }
 
   double round_trip() {
@@ -109,7 +109,7 @@ class Measurement {
       Bytes message(size_);
       const Stopwatch one;
       link_.send(std::move(message));
-      recv_sized(link_, 0, patience_);
+      recv_sized(link_, 0, timeout_);
       times.push_back(one.seconds());
     }
     std::nth_element(times.begin(), times.begin() + static_cast<std::ptrdiff_t>(times.size() / 2), times.end());
@@ -119,12 +119,12 @@ class Measurement {
   void send_train(int count) {
     ask(Kind::kTake, count);
     for (int k = 0; k < count; ++k) link_.send(Bytes(size_));
-    recv_sized(link_, 0, patience_);
+    recv_sized(link_, 0, timeout_);
   }
 
   void recv_train(int count) {
     ask(Kind::kGive, count);
-    for (int k = 0; k < count; ++k) recv_sized(link_, size_, patience_);
+    for (int k = 0; k < count; ++k) recv_sized(link_, size_, timeout_);
   }
 
   template <typename Train>
@@ -137,27 +137,27 @@ class Measurement {
   Link& link_;
   const std::uint64_t size_;
   const double seconds_;
-  const Patience patience_;
+  const Timeout timeout_;
 };
 
 }  // namespace
 
-void serve_measurement(Link& link, Patience patience) {
+void serve_measurement(Link& link, Timeout timeout) {
   try {
-    while (true) serve_one(link, to_request(link.recv(patience)), patience);
-  } catch (const Lost&) {
+    while (true) serve_one(link, to_request(link.recv(timeout)), timeout);
+  } catch (const ConnectionLost&) {
     // The measuring side has what it wants.
   } catch (const Closed&) {
   }
 }
 
-std::vector<LinkSpeed> measure_link(Link& link, const std::vector<std::size_t>& sizes, double seconds, Patience patience) {
+std::vector<LinkSpeed> measure_link(Link& link, const std::vector<std::size_t>& sizes, double seconds, Timeout timeout) {
   std::vector<LinkSpeed> speeds;
   for (const auto size : sizes) {
     if (size > kMaxMeasuredBytes) {
       throw std::invalid_argument(fmt::format("expected messages of at most {} bytes, got {}", kMaxMeasuredBytes, size));
     }
-    speeds.push_back(Measurement(link, size, seconds, patience).run());
+    speeds.push_back(Measurement(link, size, seconds, timeout).run());
   }
   return speeds;
 }

@@ -19,11 +19,11 @@ struct LinkSpeed {
 
 inline constexpr std::size_t kMaxMeasuredBytes = std::size_t{1} << 26;
 
-// Serves one measuring peer until it closes the link or `patience` passes without a request.
-void serve_measurement(Link& link, Patience patience);
+// Serves one measuring peer until it closes the link or `timeout` passes without a request.
+void serve_measurement(Link& link, Timeout timeout);
 
 // Measures against a peer that serves; each size takes about `seconds`, thrice. Verifies what arrives before it times anything. Throws
-// Lost, TimedOut, or std::runtime_error when other bytes come back.
-std::vector<LinkSpeed> measure_link(Link& link, const std::vector<std::size_t>& sizes, double seconds, Patience patience);
+// ConnectionLost, TimedOut, or std::runtime_error when other bytes come back.
+std::vector<LinkSpeed> measure_link(Link& link, const std::vector<std::size_t>& sizes, double seconds, Timeout timeout);
 
 }  // namespace epipe::transport

@@ -6,7 +6,7 @@
 #include "epipe/cli/bench/benches.h"
 #include "epipe/cli/command.h"
 #include "epipe/cli/security_flags.h"
-#include "epipe/transport/grpc/dialer.h"
+#include "epipe/transport/connector.h"
 #include "epipe/transport/measure_link.h"
 
 namespace epipe::cli {
@@ -35,10 +35,10 @@ void print_speed(const transport::LinkSpeed& row, bool json) {
 
 void run_link_bench(const LinkBenchFlags& flags) {
   try {
-    transport::DialConfig config = dial_config(flags.security);
+    transport::ConnectConfig config = connect_config(flags.security);
     config.address = flags.address;
-    transport::Dialer dialer(config);
-    const auto link = dialer.open({{"channel", "measure"}});
+    transport::Connector connector(config);
+    const auto link = connector.open({{"channel", "measure"}});
     if (!flags.json) fmt::print("{:>10} {:>14} {:>12} {:>12}\n", "bytes", "round trip ms", "to MB/s", "from MB/s");
     for (const auto& row : transport::measure_link(*link, flags.sizes, flags.seconds, std::chrono::seconds(60)))
       print_speed(row, flags.json);

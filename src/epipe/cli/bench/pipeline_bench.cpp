@@ -14,7 +14,7 @@
 #include "epipe/pipeline/chunks.h"
 #include "epipe/schedule/simulate.h"
 #include "epipe/train/loss.h"
-#include "epipe/transport/c10d/part.h"
+#include "epipe/transport/c10d_support.h"
 
 namespace epipe::cli {
 namespace {

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "epipe/base/part.h"
+#include "epipe/base/build_part.h"
 
 namespace epipe::kernels {
 

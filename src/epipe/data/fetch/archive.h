@@ -3,8 +3,8 @@
 #include <map>
 #include <string>
 
+#include "epipe/base/build_part.h"
 #include "epipe/base/bytes.h"
-#include "epipe/base/part.h"
 #include "epipe/base/result.h"
 
 // .tar.gz archives, in memory. Nothing in an archive decides where anything is written.

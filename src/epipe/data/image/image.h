@@ -4,8 +4,8 @@
 #include <string>
 #include <vector>
 
+#include "epipe/base/build_part.h"
 #include "epipe/base/bytes.h"
-#include "epipe/base/part.h"
 #include "epipe/base/result.h"
 
 namespace epipe::data {

@@ -4,17 +4,17 @@
 #include <torch/csrc/distributed/c10d/Store.hpp>
 #include <vector>
 
-#include "epipe/transport/c10d/group.h"
-#include "epipe/transport/c10d/store_board.h"
+#include "epipe/transport/c10d/store_key_values.h"
+#include "epipe/transport/group.h"
 
 // What the backends have in common. A backend that is not in the build is a source that says so.
 namespace epipe::transport {
 
 using Store = c10::intrusive_ptr<c10d::Store>;
 
-// The store's keys are all the group's own; the board is that of the run, shared by all groups made from one another.
-std::unique_ptr<Group> make_gloo_group(const GroupConfig& config, Store store, std::shared_ptr<StoreBoard> board);
-std::unique_ptr<Group> make_nccl_group(const GroupConfig& config, Store store, std::shared_ptr<StoreBoard> board);
+// The store's keys are all the group's own; the key-value store is that of the run, shared by all groups made from one another.
+std::unique_ptr<Group> make_gloo_group(const GroupConfig& config, Store store, std::shared_ptr<StoreKeyValues> key_values);
+std::unique_ptr<Group> make_nccl_group(const GroupConfig& config, Store store, std::shared_ptr<StoreKeyValues> key_values);
 
 // The configuration of this rank in a subgroup. Throws std::invalid_argument.
 GroupConfig subgroup_config(const GroupConfig& config, const std::vector<int>& ranks, const std::string& name);

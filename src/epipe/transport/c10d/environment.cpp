@@ -1,4 +1,4 @@
-#include "epipe/transport/c10d/environment.h"
+#include "epipe/transport/group_config.h"
 
 #include <arpa/inet.h>
 #include <fmt/format.h>

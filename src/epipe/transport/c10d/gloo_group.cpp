@@ -18,14 +18,14 @@ constexpr std::uint32_t kMaxChannel = 0x7ffffffe;
 // gloo writes to its sockets without MSG_NOSIGNAL: a rank that left would end this process instead of showing as an error of the
 // socket. Whoever handles the signal in a way of its own keeps it.
 void ignore_sigpipe() {
-  struct sigaction now{};
+  struct sigaction now {};
   if (::sigaction(SIGPIPE, nullptr, &now) == 0 && now.sa_handler == SIG_DFL) std::signal(SIGPIPE, SIG_IGN);
 }
 
 }  // namespace
 
-GlooGroup::GlooGroup(const GroupConfig& config, Store store, std::shared_ptr<StoreBoard> board)
-    : config_(config), store_(std::move(store)), board_(std::move(board)) {
+GlooGroup::GlooGroup(const GroupConfig& config, Store store, std::shared_ptr<StoreKeyValues> key_values)
+    : config_(config), store_(std::move(store)), key_values_(std::move(key_values)) {
   ignore_sigpipe();
   auto options = c10d::ProcessGroupGloo::Options::create(config_.timeout);
   options->devices.push_back(c10d::ProcessGroupGloo::createDeviceForHostname(address_towards(config_.master_address)));
@@ -68,20 +68,20 @@ void GlooGroup::all_reduce_sum(torch::Tensor& x) {
 void GlooGroup::fail_collective(const std::string& why) {
   for (int tries = 0; tries < 20; ++tries) {
     for (auto& [rank, peer] : peers_) {
-      if (const auto reason = peer->lost(); !reason.empty()) throw Lost("all-reduce: " + reason);
+      if (const auto reason = peer->lost(); !reason.empty()) throw ConnectionLost("all-reduce: " + reason);
     }
     std::this_thread::sleep_for(std::chrono::milliseconds(10));
   }
-  throw Lost("all-reduce: " + why.substr(0, why.find('\n')));
+  throw ConnectionLost("all-reduce: " + why.substr(0, why.find('\n')));
 }
 
 std::unique_ptr<Group> GlooGroup::subgroup(const std::vector<int>& ranks, const std::string& name) {
   const auto store = c10::make_intrusive<c10d::PrefixStore>("group/" + name, store_);
-  return std::make_unique<GlooGroup>(subgroup_config(config_, ranks, name), store, board_);
+  return std::make_unique<GlooGroup>(subgroup_config(config_, ranks, name), store, key_values_);
 }
 
-std::unique_ptr<Group> make_gloo_group(const GroupConfig& config, Store store, std::shared_ptr<StoreBoard> board) {
-  return std::make_unique<GlooGroup>(config, std::move(store), std::move(board));
+std::unique_ptr<Group> make_gloo_group(const GroupConfig& config, Store store, std::shared_ptr<StoreKeyValues> key_values) {
+  return std::make_unique<GlooGroup>(config, std::move(store), std::move(key_values));
 }
 
 }  // namespace epipe::transport

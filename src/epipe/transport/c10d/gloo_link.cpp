@@ -72,7 +72,7 @@ void GlooLink::send(Bytes message) {
   try {
     transfer_out(first_transfer(message));
     if (is_long) transfer_out(std::move(message));
-  } catch (const Lost&) {
+  } catch (const ConnectionLost&) {
     if (!arrived_there()) throw;
   }
   const std::lock_guard lock(mutex_);
@@ -99,7 +99,7 @@ void GlooLink::transfer_out(Bytes memory) {
 void GlooLink::check_open() {
   const std::lock_guard lock(mutex_);
   if (closed_) throw Closed();
-  if (!lost_.empty()) throw Lost(lost_);
+  if (!lost_.empty()) throw ConnectionLost(lost_);
 }
 
 // Until the transfer is done, or false when close() or lose() ended it: `slot` is where they find it.
@@ -121,7 +121,7 @@ bool GlooLink::run(Transfer& transfer, Work& slot) {
     const std::lock_guard lock(mutex_);
     slot.reset();
   }
-  if (!done) peer_.bury(std::move(transfer));
+  if (!done) peer_.retire(std::move(transfer));
   if (failure) std::rethrow_exception(failure);
   return done;
 }

@@ -24,7 +24,7 @@ class GlooLink final : public Link {
   ~GlooLink() override;
 
   void send(Bytes message) override;
-  Bytes recv(Patience patience) override { return arrived_.pop(patience); }
+  Bytes recv(Timeout timeout) override { return arrived_.pop(timeout); }
   void close() override;
 
   // By the peer's thread: the other side is gone, or closed its end after what the notice says.

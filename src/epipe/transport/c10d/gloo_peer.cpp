@@ -77,15 +77,15 @@ void GlooPeer::tell_closed(std::uint32_t channel, const ClosingNotice& notice) {
   auto list = tensors(transfer.memory);
   try {
     transfer.work = group_.send(list, rank_, kNoticeTag);
-    bury(std::move(transfer));
+    retire(std::move(transfer));
   } catch (const std::exception&) {
     // The peer is gone and needs no notice.
   }
 }
 
-void GlooPeer::bury(Transfer transfer) {
+void GlooPeer::retire(Transfer transfer) {
   const std::lock_guard lock(mutex_);
-  buried_.push_back(std::move(transfer));
+  retired_.push_back(std::move(transfer));
 }
 
 std::string GlooPeer::lost() {

@@ -50,7 +50,7 @@ class GlooPeer {
   void leave(std::uint32_t channel);
   // Tells the other side that the link is closed here.
   void tell_closed(std::uint32_t channel, const ClosingNotice& notice);
-  void bury(Transfer transfer);
+  void retire(Transfer transfer);
 
   // Ends the thread; before the group goes.
   void stop();
@@ -69,7 +69,7 @@ class GlooPeer {
   std::mutex mutex_;
   std::map<std::uint32_t, GlooLink*> links_;       // null: was used; guarded by mutex_, as is what follows
   std::map<std::uint32_t, ClosingNotice> closed_;  // by the other side, before the link was made here
-  std::vector<Transfer> buried_;
+  std::vector<Transfer> retired_;
   std::string lost_;
   Transfer notice_;  // the next thing the other side says
   bool stopped_ = false;

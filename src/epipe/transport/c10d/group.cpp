@@ -1,4 +1,4 @@
-#include "epipe/transport/c10d/group.h"
+#include "epipe/transport/group.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -17,7 +17,7 @@ namespace epipe::transport {
 namespace {
 
 // c10d counts whole seconds, pauses for one between two attempts to connect, and gives up when the next would come too late.
-constexpr Patience kLeastAgentTimeout = std::chrono::seconds(3);
+constexpr Timeout kLeastAgentTimeout = std::chrono::seconds(3);
 
 void check_config(const GroupConfig& config) {
   if (config.size < 1 || config.rank < 0 || config.rank >= config.size) {
@@ -38,7 +38,7 @@ Store open_agent_store(const GroupConfig& config) {
   options.port = static_cast<std::uint16_t>(config.master_port);
   options.isServer = false;
   options.waitWorkers = false;
-  options.timeout = std::max<Patience>(config.timeout, kLeastAgentTimeout);
+  options.timeout = std::max<Timeout>(config.timeout, kLeastAgentTimeout);
   return c10::make_intrusive<c10d::PrefixStore>(config.agent_prefix, c10::make_intrusive<c10d::TCPStore>(config.master_address, options));
 }
 
@@ -69,14 +69,14 @@ Store open_store(const GroupConfig& config) {
 std::string here(int rank) { return fmt::format("here/{}", rank); }
 
 // Waits for the others, so that the error can name those that did not come.
-void meet(StoreBoard& board, const GroupConfig& config) {
+void meet(StoreKeyValues& key_values, const GroupConfig& config) {
   const Stopwatch watch;
-  board.put(here(config.rank), "1");
+  key_values.put(here(config.rank), "1");
   std::vector<int> missing;
   for (int rank = 0; rank < config.size; ++rank) {
-    const auto left = config.timeout - Patience(static_cast<Patience::rep>(1000 * watch.seconds()));
+    const auto left = config.timeout - Timeout(static_cast<Timeout::rep>(1000 * watch.seconds()));
     try {
-      board.get(here(rank), std::max(left, Patience(0)));
+      key_values.get(here(rank), std::max(left, Timeout(0)));
     } catch (const TimedOut&) {
       missing.push_back(rank);
     }
@@ -91,11 +91,11 @@ void meet(StoreBoard& board, const GroupConfig& config) {
 std::unique_ptr<Group> make_group(const GroupConfig& config) {
   check_config(config);
   const Store store = open_store(config);
-  StoreBoard hall(c10::make_intrusive<c10d::PrefixStore>("hall", store));
-  meet(hall, config);
-  const auto board = std::make_shared<StoreBoard>(c10::make_intrusive<c10d::PrefixStore>("board", store));
+  StoreKeyValues rendezvous(c10::make_intrusive<c10d::PrefixStore>("rendezvous", store));
+  meet(rendezvous, config);
+  const auto key_values = std::make_shared<StoreKeyValues>(c10::make_intrusive<c10d::PrefixStore>("key_values", store));
   const Store world = c10::make_intrusive<c10d::PrefixStore>("world", store);
-  return config.backend == "nccl" ? make_nccl_group(config, world, board) : make_gloo_group(config, world, board);
+  return config.backend == "nccl" ? make_nccl_group(config, world, key_values) : make_gloo_group(config, world, key_values);
 }
 
 GroupConfig subgroup_config(const GroupConfig& config, const std::vector<int>& ranks, const std::string& name) {

@@ -6,7 +6,7 @@ namespace epipe::transport {
 namespace {
 
 constexpr std::chrono::milliseconds kInterval{250};
-constexpr std::chrono::seconds kPatience{3};
+constexpr std::chrono::seconds kTimeout{3};
 
 std::string key(int rank) { return fmt::format("alive/{}", rank); }
 
@@ -56,9 +56,9 @@ void Liveness::look() {
     Sign& sign = signs_[rank];
     const std::int64_t count = store_->add(key(rank), 0);
     if (count != sign.count) sign = {count, Clock::now()};
-    if (Clock::now() - sign.at < kPatience) continue;
+    if (Clock::now() - sign.at < kTimeout) continue;
     const std::lock_guard lock(mutex_);
-    lost_.emplace(rank, fmt::format("rank {} is gone: no sign of it for {} s", rank, kPatience.count()));
+    lost_.emplace(rank, fmt::format("rank {} is gone: no sign of it for {} s", rank, kTimeout.count()));
   }
 }
 

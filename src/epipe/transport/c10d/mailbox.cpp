@@ -19,16 +19,16 @@ bool Mailbox::push(Bytes message) {
   return true;
 }
 
-Bytes Mailbox::pop(Patience patience) {
+Bytes Mailbox::pop(Timeout timeout) {
   std::unique_lock lock(mutex_);
   const auto ready = [this] { return closed_ || !messages_.empty() || nothing_left(); };
-  if (patience == kForever) {
+  if (timeout == kNoTimeout) {
     changed_.wait(lock, ready);
-  } else if (!changed_.wait_for(lock, patience, ready)) {
-    throw TimedOut(fmt::format("nothing arrived within {} ms", patience.count()));
+  } else if (!changed_.wait_for(lock, timeout, ready)) {
+    throw TimedOut(fmt::format("nothing arrived within {} ms", timeout.count()));
   }
   if (closed_) throw Closed();
-  if (messages_.empty()) throw Lost(reason_);
+  if (messages_.empty()) throw ConnectionLost(reason_);
   Bytes message = std::move(messages_.front());
   messages_.pop_front();
   lock.unlock();

@@ -18,10 +18,10 @@ class Mailbox {
 
   // Waits for room; false when the mailbox was closed.
   bool push(Bytes message);
-  // Throws Closed, Lost or TimedOut.
-  Bytes pop(Patience patience);
+  // Throws Closed, ConnectionLost or TimedOut.
+  Bytes pop(Timeout timeout);
   void close();
-  // The peer is gone. The first `messages` that it sent are still delivered; then pop() throws Lost. The first call counts.
+  // The peer is gone. The first `messages` that it sent are still delivered; then pop() throws ConnectionLost. The first call counts.
   void lose(const std::string& reason, std::uint64_t messages);
 
  private:

@@ -16,10 +16,10 @@ namespace {
 
 class NcclGroup final : public Group {
  public:
-  NcclGroup(const GroupConfig& config, Store store, std::shared_ptr<StoreBoard> board, c10::Device device)
+  NcclGroup(const GroupConfig& config, Store store, std::shared_ptr<StoreKeyValues> key_values, c10::Device device)
       : config_(config),
         store_(std::move(store)),
-        board_(std::move(board)),
+        key_values_(std::move(key_values)),
         device_(device),
         group_(c10::make_intrusive<c10d::ProcessGroupNCCL>(prefixed("sums"), config.rank, config.size)),
         liveness_(prefixed("liveness"), config.rank, config.size) {}
@@ -28,7 +28,7 @@ class NcclGroup final : public Group {
   int rank() const override { return config_.rank; }
   int size() const override { return config_.size; }
   torch::Device device() const override { return device_; }
-  Board& board() override { return *board_; }
+  KeyValueStore& key_values() override { return *key_values_; }
 
   std::unique_ptr<Link> link(int peer, std::uint32_t channel) override {
     if (peer < 0 || peer >= size() || peer == rank()) {
@@ -51,7 +51,7 @@ class NcclGroup final : public Group {
   }
 
   std::unique_ptr<Group> subgroup(const std::vector<int>& ranks, const std::string& name) override {
-    return std::make_unique<NcclGroup>(subgroup_config(config_, ranks, name), prefixed("group/" + name), board_, device_);
+    return std::make_unique<NcclGroup>(subgroup_config(config_, ranks, name), prefixed("group/" + name), key_values_, device_);
   }
 
  private:
@@ -59,7 +59,7 @@ class NcclGroup final : public Group {
 
   const GroupConfig config_;
   Store store_;
-  std::shared_ptr<StoreBoard> board_;
+  std::shared_ptr<StoreKeyValues> key_values_;
   const c10::Device device_;
   c10::intrusive_ptr<c10d::ProcessGroupNCCL> group_;
   Liveness liveness_;
@@ -69,13 +69,13 @@ class NcclGroup final : public Group {
 
 }  // namespace
 
-std::unique_ptr<Group> make_nccl_group(const GroupConfig& config, Store store, std::shared_ptr<StoreBoard> board) {
+std::unique_ptr<Group> make_nccl_group(const GroupConfig& config, Store store, std::shared_ptr<StoreKeyValues> key_values) {
   const auto devices = static_cast<int>(torch::cuda::device_count());
   if (devices == 0) throw std::runtime_error("nccl needs a CUDA device, and this machine has none");
   // c10d would end the process when an operation takes long; links wait as long as they are asked to.
   ::setenv("TORCH_NCCL_ASYNC_ERROR_HANDLING", "0", 0);
   const c10::Device device(c10::kCUDA, static_cast<c10::DeviceIndex>(config.local_rank % devices));
-  return std::make_unique<NcclGroup>(config, std::move(store), std::move(board), device);
+  return std::make_unique<NcclGroup>(config, std::move(store), std::move(key_values), device);
 }
 
 }  // namespace epipe::transport

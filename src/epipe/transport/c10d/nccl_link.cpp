@@ -63,7 +63,7 @@ void NcclLink::close() {
 void NcclLink::check_open() {
   if (closed_) throw Closed();
   const std::lock_guard lock(mutex_);
-  if (!lost_.empty()) throw Lost(lost_);
+  if (!lost_.empty()) throw ConnectionLost(lost_);
 }
 
 void NcclLink::send(Bytes message) {
@@ -104,7 +104,7 @@ bool NcclLink::receive_one() {
   if (!transfer(in_->recv(length, from, 0))) return false;
   const auto size = static_cast<std::uint64_t>(length[0].cpu().item<std::int64_t>());
   if (size > config_.max_message_bytes) {
-    throw Lost(fmt::format("announced a message of {} bytes; the limit is {}", size, config_.max_message_bytes));
+    throw ConnectionLost(fmt::format("announced a message of {} bytes; the limit is {}", size, config_.max_message_bytes));
   }
   Bytes message;
   if (size > 0) {

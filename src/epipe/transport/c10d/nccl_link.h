@@ -29,7 +29,7 @@ class NcclLink final : public Link {
   ~NcclLink() override;
 
   void send(Bytes message) override;
-  Bytes recv(Patience patience) override { return arrived_.pop(patience); }
+  Bytes recv(Timeout timeout) override { return arrived_.pop(timeout); }
   void close() override;
 
  private:

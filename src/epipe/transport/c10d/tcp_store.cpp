@@ -109,8 +109,8 @@ int connect_to(const std::string& host, int port, Clock::time_point deadline) {
 
 }  // namespace
 
-TcpStore::TcpStore(std::string host, int port, Patience timeout, std::shared_ptr<StoreServer> server)
-    : Store(std::min<Patience>(timeout, kLongestTimeout)), host_(std::move(host)), port_(port), server_(std::move(server)) {
+TcpStore::TcpStore(std::string host, int port, Timeout timeout, std::shared_ptr<StoreServer> server)
+    : Store(std::min<Timeout>(timeout, kLongestTimeout)), host_(std::move(host)), port_(port), server_(std::move(server)) {
   fd_ = connect_to(host_, port_, Clock::now() + getTimeout());
 }
 

@@ -17,7 +17,7 @@ class TcpStore final : public c10d::Store {
  public:
   // Connects, as long as it takes rank 0 to listen and at most `timeout`, which also bounds every later call. `server`: on rank 0, which
   // keeps the store; shared with clones.
-  TcpStore(std::string host, int port, Patience timeout, std::shared_ptr<StoreServer> server = nullptr);
+  TcpStore(std::string host, int port, Timeout timeout, std::shared_ptr<StoreServer> server = nullptr);
   ~TcpStore() override;
 
   void set(const std::string& key, const std::vector<std::uint8_t>& value) override;

@@ -1,9 +1,9 @@
 #include <stdexcept>
 
-#include "epipe/transport/grpc/dialer.h"
-#include "epipe/transport/grpc/listener.h"
-#include "epipe/transport/grpc/relay.h"
-#include "epipe/transport/grpc/tls.h"
+#include "epipe/transport/connector.h"
+#include "epipe/transport/listener.h"
+#include "epipe/transport/relay.h"
+#include "epipe/transport/tls_files.h"
 
 // What a build without gRPC links instead.
 namespace epipe::transport {
@@ -18,10 +18,10 @@ constexpr const char* kMissing =
 
 class ServerStream {};
 
-struct Dialer::State {};
-Dialer::Dialer(DialConfig) { missing(); }
-Dialer::~Dialer() = default;
-std::unique_ptr<Link> Dialer::open(const std::map<std::string, std::string>&) { missing(); }
+struct Connector::State {};
+Connector::Connector(ConnectConfig) { missing(); }
+Connector::~Connector() = default;
+std::unique_ptr<Link> Connector::open(const std::map<std::string, std::string>&) { missing(); }
 
 struct Listener::State {};
 Listener::Listener(ListenConfig, OnIncoming) { missing(); }
@@ -29,12 +29,12 @@ Listener::~Listener() = default;
 int Listener::port() const { return 0; }
 bool Listener::alive() const { return false; }
 void Listener::set_serving(bool) {}
-void Listener::shutdown(Patience) {}
+void Listener::shutdown(Timeout) {}
 
 Incoming::Incoming(std::shared_ptr<ServerStream>) { missing(); }
 Incoming::~Incoming() = default;
 Incoming::Incoming(Incoming&&) noexcept = default;
-const std::map<std::string, std::string>& Incoming::about() const { missing(); }
+const std::map<std::string, std::string>& Incoming::metadata() const { missing(); }
 const std::string& Incoming::peer() const { missing(); }
 const std::string& Incoming::certificate_name() const { missing(); }
 const std::string& Incoming::credential() const { missing(); }

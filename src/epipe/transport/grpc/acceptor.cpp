@@ -52,14 +52,14 @@ void set_port(sockaddr* address, int port) {
 }
 
 // A socket that listens there, or -1 with errno. What it accepts has its options: pieces are sent at once, and a peer that acknowledges
-// nothing for `patience` is gone, as gRPC has it for its own sockets.
-int listen_at(const addrinfo& at, Patience patience) {
+// nothing for `timeout` is gone, as gRPC has it for its own sockets.
+int listen_at(const addrinfo& at, Timeout timeout) {
   const int fd = ::socket(at.ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
   if (fd < 0) return -1;
   const int on = 1;
   ::setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
   ::setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
-  const auto milliseconds = static_cast<unsigned>(std::clamp<Patience::rep>(patience.count(), 1, 3'600'000));
+  const auto milliseconds = static_cast<unsigned>(std::clamp<Timeout::rep>(timeout.count(), 1, 3'600'000));
   ::setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &milliseconds, sizeof(milliseconds));
   const bool any_v6 = at.ai_family == AF_INET6 && IN6_IS_ADDR_UNSPECIFIED(&reinterpret_cast<sockaddr_in6*>(at.ai_addr)->sin6_addr);
   const int v6_only = any_v6 ? 0 : 1;  // [::] is every address, IPv4's as well

@@ -17,9 +17,9 @@ namespace epipe::transport {
 class Acceptor {
  public:
   struct Limits {
-    int connections = 0;     // open at once
-    int per_address = 0;     // of one host
-    Patience acknowledge{};  // of a peer that is sent something
+    int connections = 0;    // open at once
+    int per_address = 0;    // of one host
+    Timeout acknowledge{};  // of a peer that is sent something
   };
   struct Handlers {
     std::function<void(int fd)> accepted;  // takes the descriptor, and closes it some day

@@ -46,16 +46,16 @@ void add_extension(X509* certificate, X509V3_CTX& context, int kind, const std::
   require_openssl(added == 1, "add a certificate extension");
 }
 
-void add_extensions(X509* certificate, X509* issuer, const CertificateWish& wish) {
+void add_extensions(X509* certificate, X509* issuer, const CertificateRequest& request) {
   X509V3_CTX context;
   X509V3_set_ctx(&context, issuer, certificate, nullptr, nullptr, 0);
-  const bool signs = wish.usage.empty();
+  const bool signs = request.usage.empty();
   add_extension(certificate, context, NID_basic_constraints, signs ? "critical,CA:TRUE,pathlen:0" : "critical,CA:FALSE");
   add_extension(certificate, context, NID_key_usage, signs ? "critical,keyCertSign,cRLSign" : "critical,digitalSignature");
   add_extension(certificate, context, NID_subject_key_identifier, "hash");
-  if (!signs) add_extension(certificate, context, NID_ext_key_usage, wish.usage);
+  if (!signs) add_extension(certificate, context, NID_ext_key_usage, request.usage);
   std::vector<std::string> names;
-  for (const auto& name : wish.names) names.push_back(alternative(name));
+  for (const auto& name : request.names) names.push_back(alternative(name));
   if (!names.empty()) add_extension(certificate, context, NID_subject_alt_name, fmt::format("{}", fmt::join(names, ",")));
 }
 
@@ -86,20 +86,20 @@ Key make_key() {
   return key;
 }
 
-Certificate make_certificate(const CertificateWish& wish, EVP_PKEY* key, X509* issuer, EVP_PKEY* issuer_key) {
+Certificate make_certificate(const CertificateRequest& request, EVP_PKEY* key, X509* issuer, EVP_PKEY* issuer_key) {
   Certificate made(X509_new(), X509_free);
   require_openssl(made != nullptr, "make a certificate");
   X509* const certificate = made.get();
   X509_set_version(certificate, X509_VERSION_3);
   set_serial(certificate);
   X509_gmtime_adj(X509_getm_notBefore(certificate), -kDay);  // clocks differ
-  X509_gmtime_adj(X509_getm_notAfter(certificate), wish.days * kDay);
+  X509_gmtime_adj(X509_getm_notAfter(certificate), request.days * kDay);
   X509_NAME* const subject = X509_get_subject_name(certificate);
-  const auto* const name = reinterpret_cast<const unsigned char*>(wish.common_name.c_str());
+  const auto* const name = reinterpret_cast<const unsigned char*>(request.common_name.c_str());
   require_openssl(X509_NAME_add_entry_by_txt(subject, "CN", MBSTRING_UTF8, name, -1, -1, 0) == 1, "name a certificate");
   require_openssl(X509_set_issuer_name(certificate, issuer != nullptr ? X509_get_subject_name(issuer) : subject) == 1, "name an issuer");
   require_openssl(X509_set_pubkey(certificate, key) == 1, "put the key into a certificate");
-  add_extensions(certificate, issuer != nullptr ? issuer : certificate, wish);
+  add_extensions(certificate, issuer != nullptr ? issuer : certificate, request);
   require_openssl(X509_sign(certificate, issuer_key != nullptr ? issuer_key : key, EVP_sha256()) > 0, "sign a certificate");
   return made;
 }

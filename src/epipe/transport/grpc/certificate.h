@@ -13,7 +13,7 @@ namespace epipe::transport {
 using Key = std::unique_ptr<EVP_PKEY, void (*)(EVP_PKEY*)>;
 using Certificate = std::unique_ptr<X509, void (*)(X509*)>;
 
-struct CertificateWish {
+struct CertificateRequest {
   std::string common_name;
   std::vector<std::string> names;  // host names and addresses it is valid for
   std::string usage;               // "serverAuth", "clientAuth"; empty: it signs others
@@ -22,7 +22,7 @@ struct CertificateWish {
 
 Key make_key();  // elliptic curve P-256
 // Signed by `issuer` with its key, or by itself where there is no issuer.
-Certificate make_certificate(const CertificateWish& wish, EVP_PKEY* key, X509* issuer, EVP_PKEY* issuer_key);
+Certificate make_certificate(const CertificateRequest& request, EVP_PKEY* key, X509* issuer, EVP_PKEY* issuer_key);
 
 std::string pem_of(X509* certificate);
 std::string pem_of(EVP_PKEY* key);

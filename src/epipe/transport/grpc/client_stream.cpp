@@ -6,7 +6,7 @@
 
 #include "epipe/base/printable.h"
 #include "epipe/transport/grpc/metadata.h"
-#include "epipe/transport/grpc/refused.h"
+#include "epipe/transport/refused.h"
 
 namespace epipe::transport {
 namespace {
@@ -40,7 +40,7 @@ std::string reason_of(const ::grpc::Status& status) {
 
 }  // namespace
 
-ClientStream::ClientStream(Connection& connection, std::string peer, Patience send_timeout)
+ClientStream::ClientStream(Connection& connection, std::string peer, Timeout send_timeout)
     : Stream(std::move(peer), send_timeout), connection_(connection), stub_(connection.channel()) {}
 
 void ClientStream::start() {
@@ -51,13 +51,13 @@ void ClientStream::start() {
   begin();
 }
 
-void ClientStream::wait_accepted(Patience patience) {
+void ClientStream::wait_accepted(Timeout timeout) {
   std::unique_lock lock(mutex_);
-  const bool answered = changed_.wait_for(lock, patience, [this] { return accepted_ || lost_; });
+  const bool answered = changed_.wait_for(lock, timeout, [this] { return accepted_ || lost_; });
   if (!answered) {
     lock.unlock();
     cancel_because("not accepted in time");
-    throw Lost(fmt::format("{}: no answer within {} ms", peer(), patience.count()));
+    throw ConnectionLost(fmt::format("{}: no answer within {} ms", peer(), timeout.count()));
   }
   if (!accepted_ && untrusted(status_)) throw Refused(Refusal::kUntrusted, fmt::format("{}: {}", peer(), reason_));
   if (!accepted_) throw_refused(peer(), status_.error_code(), reason_);
@@ -89,7 +89,7 @@ void ClientStream::OnDone(const ::grpc::Status& status) {
     status_ = status;
   }
   on_lost(reason_of(status));
-  connection_.bury(std::move(self_));
+  connection_.retire(std::move(self_));
 }
 
 }  // namespace epipe::transport

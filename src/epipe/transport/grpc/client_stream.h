@@ -12,12 +12,12 @@ namespace epipe::transport {
 class ClientStream final : public Stream, private ::grpc::ClientBidiReactor<::grpc::ByteBuffer, ::grpc::ByteBuffer> {
  public:
   // The connection is there until the stream is over.
-  ClientStream(Connection& connection, std::string peer, Patience send_timeout);
+  ClientStream(Connection& connection, std::string peer, Timeout send_timeout);
 
   ::grpc::ClientContext& context() { return context_; }  // metadata, before start()
   void start();
-  // Until the listener accepted. Throws Refused or Lost.
-  void wait_accepted(Patience patience);
+  // Until the listener accepted. Throws Refused or ConnectionLost.
+  void wait_accepted(Timeout timeout);
   void be_over() { on_over(); }  // by the connection's thread
 
  private:

@@ -20,7 +20,7 @@ Connection::~Connection() {
 }
 
 // Notifies with the mutex held: once the thread has it, the connection may go at any time.
-void Connection::bury(std::shared_ptr<ClientStream> stream) {
+void Connection::retire(std::shared_ptr<ClientStream> stream) {
   const std::lock_guard lock(mutex_);
   over_.push_back(std::move(stream));
   changed_.notify_all();

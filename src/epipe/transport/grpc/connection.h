@@ -12,7 +12,7 @@ namespace epipe::transport {
 
 class ClientStream;
 
-// A channel of gRPC, shared by a dialer and its links. gRPC joins its own threads when the last channel goes, so that must not happen in
+// A channel of gRPC, shared by a connector and its links. gRPC joins its own threads when the last channel goes, so that must not happen in
 // one of them: streams that are over are handed to a thread of the connection, which lets go of them.
 class Connection {
  public:
@@ -23,7 +23,7 @@ class Connection {
 
   const std::shared_ptr<::grpc::Channel>& channel() const { return channel_; }
   // The last thing a thread of gRPC does with a stream. Those who wait for its end learn of it from the connection's thread.
-  void bury(std::shared_ptr<ClientStream> stream);
+  void retire(std::shared_ptr<ClientStream> stream);
 
  private:
   void run();

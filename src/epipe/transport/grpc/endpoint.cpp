@@ -82,7 +82,7 @@ void log_assertions(gpr_log_func_args* entry) {
     std::fprintf(stderr, "gRPC: %s:%d: %s\n", entry->file, entry->line, entry->message);
 }
 
-int milliseconds(Patience patience) { return static_cast<int>(std::clamp<Patience::rep>(patience.count(), 1, INT_MAX)); }
+int milliseconds(Timeout timeout) { return static_cast<int>(std::clamp<Timeout::rep>(timeout.count(), 1, INT_MAX)); }
 
 }  // namespace
 
@@ -99,7 +99,7 @@ Address parse_address(const std::string& text) {
   return {text, host, false, is_loopback(host), port};
 }
 
-std::shared_ptr<::grpc::ChannelCredentials> channel_credentials(const DialConfig& config, const Address& address) {
+std::shared_ptr<::grpc::ChannelCredentials> channel_credentials(const ConnectConfig& config, const Address& address) {
   if (config.insecure) {
     require_local(address);
     return ::grpc::InsecureChannelCredentials();
@@ -138,15 +138,15 @@ std::shared_ptr<::grpc::ServerCredentials> server_credentials(const ListenConfig
   return ::grpc::SslServerCredentials(options);
 }
 
-::grpc::ChannelArguments channel_arguments(const DialConfig& config, const Address& address) {
+::grpc::ChannelArguments channel_arguments(const ConnectConfig& config, const Address& address) {
   ::grpc::ChannelArguments arguments;
   arguments.SetMaxReceiveMessageSize(static_cast<int>(GrpcLink::kPieceBytes));
   arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, milliseconds(config.keep_alive.idle));
-  arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, milliseconds(config.keep_alive.patience));
+  arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, milliseconds(config.keep_alive.timeout));
   arguments.SetInt(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
   arguments.SetInt(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);  // as many as it takes
   arguments.SetInt(GRPC_ARG_HTTP2_MIN_SENT_PING_INTERVAL_WITHOUT_DATA_MS, milliseconds(config.keep_alive.idle));
-  arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);  // every dialer has a connection of its own
+  arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);  // every connector has a connection of its own
   arguments.SetInt(GRPC_ARG_ENABLE_RETRIES, 0);
   arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, kReconnectMs);
   arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 10 * kReconnectMs);
@@ -164,7 +164,7 @@ void set_arguments(::grpc::ServerBuilder& builder, const ListenConfig& config) {
   builder.AddChannelArgument(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS, kHandshakeMs);
   builder.AddChannelArgument(GRPC_ARG_MAX_CONNECTION_IDLE_MS, kIdleConnectionMs);
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, idle);
-  builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, milliseconds(config.keep_alive.patience));
+  builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, milliseconds(config.keep_alive.timeout));
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
   builder.AddChannelArgument(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
   builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_SENT_PING_INTERVAL_WITHOUT_DATA_MS, idle);

@@ -8,7 +8,7 @@
 #include <memory>
 #include <string>
 
-#include "epipe/transport/grpc/config.h"
+#include "epipe/transport/network_config.h"
 
 // Addresses, credentials and settings that both sides of a connection share.
 namespace epipe::transport {
@@ -25,10 +25,10 @@ struct Address {
 Address parse_address(const std::string& text);
 
 // These throw std::invalid_argument for plaintext that would leave the machine, and for certificates and keys that do not parse.
-std::shared_ptr<::grpc::ChannelCredentials> channel_credentials(const DialConfig& config, const Address& address);
+std::shared_ptr<::grpc::ChannelCredentials> channel_credentials(const ConnectConfig& config, const Address& address);
 std::shared_ptr<::grpc::ServerCredentials> server_credentials(const ListenConfig& config, const Address& address);
 
-::grpc::ChannelArguments channel_arguments(const DialConfig& config, const Address& address);
+::grpc::ChannelArguments channel_arguments(const ConnectConfig& config, const Address& address);
 void set_arguments(::grpc::ServerBuilder& builder, const ListenConfig& config);
 
 // Once per process, before anything of gRPC is made: servers answer the health service, and gRPC's own complaints about peers stay off

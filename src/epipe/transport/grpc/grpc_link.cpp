@@ -72,10 +72,10 @@ void GrpcLink::send(Bytes message) {
   }
 }
 
-Bytes GrpcLink::recv(Patience patience) {
+Bytes GrpcLink::recv(Timeout timeout) {
   do {
     ::grpc::ByteBuffer piece;
-    if (!stream_->read(piece, patience)) throw TimedOut(fmt::format("{}: nothing arrived within {} ms", stream_->peer(), patience.count()));
+    if (!stream_->read(piece, timeout)) throw TimedOut(fmt::format("{}: nothing arrived within {} ms", stream_->peer(), timeout.count()));
     take(piece);
   } while (message_.size() < length_);
   started_ = false;
@@ -107,7 +107,7 @@ void GrpcLink::start(std::uint64_t length) {
 
 void GrpcLink::give_up(const std::string& why) {
   stream_->cancel_because(why);
-  throw Lost(fmt::format("{}: {}", stream_->peer(), why));
+  throw ConnectionLost(fmt::format("{}: {}", stream_->peer(), why));
 }
 
 }  // namespace epipe::transport

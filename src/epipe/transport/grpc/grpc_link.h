@@ -22,8 +22,8 @@ class GrpcLink final : public Link {
   ~GrpcLink() override;  // closes and waits for gRPC; not to be called by a thread of gRPC's
 
   void send(Bytes message) override;
-  // A message that is arriving is waited for as long as its pieces keep coming within `patience`.
-  Bytes recv(Patience patience) override;
+  // A message that is arriving is waited for as long as its pieces keep coming within `timeout`.
+  Bytes recv(Timeout timeout) override;
   void close() override { stream_->close({}); }
 
   Stream& stream() { return *stream_; }

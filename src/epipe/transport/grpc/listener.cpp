@@ -1,4 +1,4 @@
-#include "epipe/transport/grpc/listener.h"
+#include "epipe/transport/listener.h"
 
 #include <fmt/format.h>
 #include <grpcpp/health_check_service_interface.h>
@@ -111,7 +111,7 @@ void Listener::State::listen() {
     builder.AddListeningPort(address.text, credentials);
   } else {
     acceptor = std::make_unique<Acceptor>(
-        address, Acceptor::Limits{config.max_connections, config.max_per_address, config.keep_alive.patience}, handlers());
+        address, Acceptor::Limits{config.max_connections, config.max_per_address, config.keep_alive.timeout}, handlers());
     connections = builder.experimental().AddExternalConnectionAcceptor(Type::FROM_FD, credentials);
   }
   builder.RegisterCallbackGenericService(this);
@@ -181,7 +181,7 @@ void Listener::set_serving(bool serving) {
   if (auto* const health = state_->server->GetHealthCheckService()) health->SetServingStatus(serving);
 }
 
-void Listener::shutdown(Patience grace) {
+void Listener::shutdown(Timeout grace) {
   if (state_->acceptor) state_->acceptor->stop();
   state_->stop();
   state_->server->Shutdown(std::chrono::system_clock::now() + grace);
@@ -195,7 +195,7 @@ Incoming::~Incoming() {
   if (stream_) stream_->refuse(Refusal::kOther, "the link was not accepted");
 }
 
-const std::map<std::string, std::string>& Incoming::about() const { return stream_->about(); }
+const std::map<std::string, std::string>& Incoming::metadata() const { return stream_->metadata(); }
 const std::string& Incoming::peer() const { return stream_->peer(); }
 const std::string& Incoming::certificate_name() const { return stream_->certificate_name(); }
 const std::string& Incoming::credential() const { return stream_->credential(); }

@@ -81,7 +81,7 @@ void throw_refused(const std::string& peer, ::grpc::StatusCode code, const std::
   const std::string message = fmt::format("{}: {}", peer, text);
   const auto* const row = std::find_if(kCodes.begin(), kCodes.end(), [code](const auto& entry) { return entry.second == code; });
   if (row != kCodes.end()) throw Refused(row->first, message);
-  throw Lost(message);
+  throw ConnectionLost(message);
 }
 
 }  // namespace epipe::transport

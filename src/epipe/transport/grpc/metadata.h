@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "epipe/transport/grpc/refused.h"
+#include "epipe/transport/refused.h"
 
 // What travels beside the pieces when a stream is opened, and how it is checked.
 namespace epipe::transport {
@@ -33,7 +33,7 @@ std::string bearer(const std::string& token);
 bool any_token(const std::vector<std::string>& tokens, const std::string& authorization);
 
 ::grpc::Status refusal_status(Refusal why, const std::string& text);
-// Refused, where the listener said so, or Lost.
+// Refused, where the listener said so, or ConnectionLost.
 [[noreturn]] void throw_refused(const std::string& peer, ::grpc::StatusCode code, const std::string& text);
 
 }  // namespace epipe::transport

@@ -1,4 +1,4 @@
-#include "epipe/transport/grpc/relay.h"
+#include "epipe/transport/relay.h"
 
 #include <atomic>
 #include <exception>
@@ -18,9 +18,9 @@ class Forwarder {
 
   void take() {
     if (pieces()) {
-      from_grpc_->stream().read(piece_, kForever);
+      from_grpc_->stream().read(piece_, kNoTimeout);
     } else {
-      message_ = from_.recv(kForever);
+      message_ = from_.recv(kNoTimeout);
     }
   }
   void give() {

@@ -22,7 +22,7 @@ ServerStream::ServerStream(::grpc::GenericCallbackServerContext& context, const 
     : Stream(context.peer(), config.send_timeout),
       context_(context),
       max_message_bytes_(config.max_message_bytes),
-      about_(about_of(context.client_metadata())),
+      metadata_(about_of(context.client_metadata())),
       certificate_name_(property(context, "x509_common_name")),
       credential_(property(context, "x509_pem_cert")),
       on_done_(std::move(on_done)) {}

@@ -5,9 +5,9 @@
 #include <functional>
 #include <map>
 
-#include "epipe/transport/grpc/config.h"
-#include "epipe/transport/grpc/refused.h"
 #include "epipe/transport/grpc/stream.h"
+#include "epipe/transport/network_config.h"
+#include "epipe/transport/refused.h"
 
 namespace epipe::transport {
 
@@ -22,7 +22,7 @@ class ServerStream final : public Stream, private ::grpc::ServerGenericBidiReact
   void accept();
   void refuse(Refusal why, const std::string& text);
 
-  const std::map<std::string, std::string>& about() const { return about_; }
+  const std::map<std::string, std::string>& metadata() const { return metadata_; }
   const std::string& certificate_name() const { return certificate_name_; }
   const std::string& credential() const { return credential_; }
   std::uint64_t max_message_bytes() const { return max_message_bytes_; }
@@ -43,7 +43,7 @@ class ServerStream final : public Stream, private ::grpc::ServerGenericBidiReact
   bool done_ = false;                              // guarded by context_mutex_: the context is gone
   ::grpc::GenericCallbackServerContext& context_;  // gRPC's, until OnDone
   const std::uint64_t max_message_bytes_;
-  const std::map<std::string, std::string> about_;
+  const std::map<std::string, std::string> metadata_;
   const std::string certificate_name_;
   const std::string credential_;
   std::function<void(ServerStream*)> on_done_;

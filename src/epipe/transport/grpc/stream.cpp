@@ -20,24 +20,24 @@ void Stream::write(::grpc::ByteBuffer piece) {
   if (!changed_.wait_for(lock, send_timeout_, ready)) {
     lock.unlock();
     cancel_because(fmt::format("it took nothing for {} s", std::chrono::duration<double>(send_timeout_).count()));
-    throw Lost(fmt::format("{}: it took nothing for {} s", peer_, std::chrono::duration<double>(send_timeout_).count()));
+    throw ConnectionLost(fmt::format("{}: it took nothing for {} s", peer_, std::chrono::duration<double>(send_timeout_).count()));
   }
   if (closed_) throw Closed();
-  if (lost_) throw Lost(fmt::format("{}: {}", peer_, reason_));
+  if (lost_) throw ConnectionLost(fmt::format("{}: {}", peer_, reason_));
   outgoing_.emplace_back().Swap(&piece);
   advance(lock);
 }
 
-bool Stream::read(::grpc::ByteBuffer& piece, Patience patience) {
+bool Stream::read(::grpc::ByteBuffer& piece, Timeout timeout) {
   std::unique_lock lock(mutex_);
   const auto ready = [this] { return closed_ || lost_ || !incoming_.empty(); };
-  if (patience == kForever) {
+  if (timeout == kNoTimeout) {
     changed_.wait(lock, ready);
-  } else if (!changed_.wait_for(lock, patience, ready)) {
+  } else if (!changed_.wait_for(lock, timeout, ready)) {
     return false;
   }
   if (closed_) throw Closed();
-  if (incoming_.empty()) throw Lost(fmt::format("{}: {}", peer_, reason_));
+  if (incoming_.empty()) throw ConnectionLost(fmt::format("{}: {}", peer_, reason_));
   piece.Swap(&incoming_.front());
   incoming_.pop_front();
   advance(lock);

@@ -19,10 +19,10 @@ class Stream : public std::enable_shared_from_this<Stream> {
  public:
   virtual ~Stream() = default;
 
-  // Waits for room. Throws Closed, or Lost, also when the peer took nothing for the send timeout.
+  // Waits for room. Throws Closed, or ConnectionLost, also when the peer took nothing for the send timeout.
   void write(::grpc::ByteBuffer piece);
-  // The next piece; false when none came in time. Throws Closed or Lost; what arrived before the peer left comes first.
-  bool read(::grpc::ByteBuffer& piece, Patience patience);
+  // The next piece; false when none came in time. Throws Closed or ConnectionLost; what arrived before the peer left comes first.
+  bool read(::grpc::ByteBuffer& piece, Timeout timeout);
   // Ends all waits here. Pieces already taken are still written for a short while, then the peer learns that it was closed, and why.
   void close(const std::string& reason);
   // Like a peer that is gone: for a stream whose bytes make no sense.
@@ -33,7 +33,7 @@ class Stream : public std::enable_shared_from_this<Stream> {
   const std::string& peer() const { return peer_; }
 
  protected:
-  Stream(std::string peer, Patience send_timeout) : peer_(std::move(peer)), send_timeout_(send_timeout) {}
+  Stream(std::string peer, Timeout send_timeout) : peer_(std::move(peer)), send_timeout_(send_timeout) {}
 
   // What gRPC is asked to do; each is called once at a time, and answered by the functions below.
   virtual void start_read(::grpc::ByteBuffer* piece) = 0;
@@ -68,7 +68,7 @@ class Stream : public std::enable_shared_from_this<Stream> {
   void cancel_if_stuck();
 
   const std::string peer_;
-  const Patience send_timeout_;
+  const Timeout send_timeout_;
   std::deque<::grpc::ByteBuffer> incoming_;
   std::deque<::grpc::ByteBuffer> outgoing_;
   ::grpc::ByteBuffer landing_;  // being read

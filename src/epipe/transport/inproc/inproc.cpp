@@ -14,10 +14,10 @@ class InprocLink final : public Link {
   InprocLink(std::shared_ptr<Way> out, std::shared_ptr<Way> in) : out_(std::move(out)), in_(std::move(in)) {}
 
   void send(Bytes message) override { out_->push(std::move(message)); }
-  Bytes recv(Patience patience) override {
-    if (patience == kForever) return in_->pop();
-    auto message = in_->pop_within(patience);
-    if (!message) throw TimedOut(fmt::format("nothing arrived within {} ms", patience.count()));
+  Bytes recv(Timeout timeout) override {
+    if (timeout == kNoTimeout) return in_->pop();
+    auto message = in_->pop_within(timeout);
+    if (!message) throw TimedOut(fmt::format("nothing arrived within {} ms", timeout.count()));
     return std::move(*message);
   }
   void close() override {

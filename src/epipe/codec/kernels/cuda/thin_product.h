@@ -12,7 +12,7 @@ struct ThinMatrices {
 };
 
 // x [batch, rows, columns] = left [batch, rows, rank] times right^T, right [batch, columns, rank]. Each sum starts with a product and
-// continues with fma in ascending order, as on the host. *wrong becomes 1 where a value is not finite, and is left alone elsewhere.
+// continues with fma in ascending order, as on the host. *wrong becomes 1 where a value is not finite, and is left alone remote.
 void thin_product(const ThinMatrices& shape, const float* left, const float* right, float* x, std::uint32_t* wrong, Stream stream);
 
 }  // namespace epipe::kernels::cuda

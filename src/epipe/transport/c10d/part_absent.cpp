@@ -1,7 +1,0 @@
-#include "epipe/transport/c10d/part.h"
-
-namespace epipe::transport {
-
-Part gloo_part() { return {"gloo", false, "not in this build: install libgloo-dev, then rebuild"}; }
-
-}  // namespace epipe::transport

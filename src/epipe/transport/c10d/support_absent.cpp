@@ -1,0 +1,7 @@
+#include "epipe/transport/c10d_support.h"
+
+namespace epipe::transport {
+
+Part gloo_part() { return {"gloo", false, "not in this build: install libgloo-dev, then rebuild"}; }
+
+}  // namespace epipe::transport

@@ -1,7 +1,0 @@
-#include "epipe/transport/grpc/part.h"
-
-namespace epipe::transport {
-
-Part grpc_part() { return {"gRPC", false, "not in this build: install libgrpc++-dev and protobuf-compiler-grpc, then rebuild"}; }
-
-}  // namespace epipe::transport

@@ -1,0 +1,9 @@
+#include "epipe/transport/grpc_support.h"
+
+#include <grpcpp/grpcpp.h>
+
+namespace epipe::transport {
+
+Part grpc_part() { return {"gRPC", true, ::grpc::Version()}; }
+
+}  // namespace epipe::transport

@@ -1,0 +1,26 @@
+#pragma once
+
+#include "epipe/transport/link.h"
+
+namespace epipe::transport {
+
+enum class Refusal {
+  kUnauthenticated,  // no token or certificate that the listener accepts
+  kUntrusted,        // no TLS between the two: another CA, another name, or no TLS at all on the other side; said by the connector
+  kVersion,          // a peer of another protocol version
+  kFull,             // no room at the moment: try again later
+  kNotFound,         // no such session or channel
+  kOther,
+};
+
+// The listener did not accept the link, or the connector not the listener; what() has the reason.
+class Refused : public ConnectionLost {
+ public:
+  Refused(Refusal why, const std::string& text) : ConnectionLost(text), why_(why) {}
+  Refusal why() const { return why_; }
+
+ private:
+  Refusal why_;
+};
+
+}  // namespace epipe::transport
