@@ -75,40 +75,6 @@ TEST(Boundary, LimitsTheTensorsOfAParcelTogether) {
   EXPECT_NE(ends.failure().find("4 values"), std::string::npos) << ends.failure();
 }
 
-TEST(Boundary, TellsOnceWhatThePeerGotOfAParcelToKeep) {
-  BoundaryConfig config;
-  config.codec = "ec:2";
-  Ends ends(config);
-  std::vector<torch::Tensor> got;
-  for (std::uint32_t i = 0; i < 3; ++i) {
-    ends.sender().send({.step = 9, .micro_batch = i, .tensors = {torch::randn({2, 6, 40})}, .keep = i != 1});
-    got.push_back(ends.receiver().recv(9, i)[0]);
-  }
-  EXPECT_FALSE(ends.sender().sent(8, 0).defined()) << "of another step";
-  EXPECT_FALSE(ends.sender().sent(9, 1).defined()) << "not to be kept";
-  for (const std::uint32_t i : {2U, 0U}) {
-    EXPECT_TRUE(torch::equal(ends.sender().sent(9, i), got[i]));
-    EXPECT_FALSE(ends.sender().sent(9, i).defined()) << "a second time";
-  }
-}
-
-TEST(Boundary, KeepsNothingThatThePeerGetsAsItIs) {
-  Ends ends(BoundaryConfig{});
-  ends.sender().send({.step = 9, .tensors = {torch::randn({2, 6})}, .keep = true});
-  ends.receiver().recv(9, 0);
-  EXPECT_FALSE(ends.sender().sent(9, 0).defined());
-}
-
-TEST(Boundary, TellsThatThePeerGotNoNumbers) {
-  BoundaryConfig config;
-  config.codec = "ec:2";
-  config.flag_non_finite = true;
-  Ends ends(config);
-  ends.sender().send({.step = 9, .tensors = {torch::full({3}, std::numeric_limits<float>::infinity())}, .keep = true});
-  ends.receiver().recv(9, 0);
-  EXPECT_TRUE(ends.sender().sent(9, 0).isnan().all().item<bool>());
-}
-
 TEST(Boundary, KeepsOneEncoderPerTensor) {
   BoundaryConfig config;
   config.codec = "power:1";

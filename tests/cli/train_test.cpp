@@ -212,7 +212,7 @@ TEST_F(TrainCommand, ACodecWithoutACutIsRefusedWithWhatToDo) {
   EXPECT_NE(refused.output.find("--codec dct:1 codes what crosses a cut, but there is none: cut the model with --cuts or --place"),
             std::string::npos)
       << refused.output;
-  for (const std::string flag : {"--codec-backward fp16", "--codec-at 0:forward=fp16", "--moments"}) {
+  for (const std::string flag : {"--codec-backward fp16", "--codec-at 0:forward=fp16"}) {
     EXPECT_EQ(run("train --model mlp --max-steps 1 --run-dir a " + flag).code, 2) << flag;
   }
   EXPECT_EQ(run("train --model mlp --codec none --max-steps 1 --run-dir a").code, 0);

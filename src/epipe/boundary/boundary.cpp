@@ -55,7 +55,6 @@ Sender::Sender(BoundaryConfig config, transport::Link& link, OnFailure on_failur
     : config_(std::move(config)), link_(link), on_failure_(std::move(on_failure)), waiting_(config_.capacity) {
   encoders_.push_back(make_encoder(config_.codec));  // a wrong spec fails here, not in the thread
   config_.codec = encoders_[0]->spec();
-  plain_ = make_encoder("none");
   thread_ = std::thread([this] { run(); });
 }
 
@@ -117,11 +116,6 @@ codec::Codec& Sender::encoder(std::size_t part) {
   return *encoders_[part];
 }
 
-codec::Codec& Sender::encoder(std::size_t part, const Parcel& parcel) {
-  const bool plain = parcel.plain_tail && part + 1 == parcel.tensors.size();
-  return plain ? *plain_ : encoder(part);
-}
-
 void Sender::encode_and_send(const Parcel& parcel) {
   if (parcel.tensors.empty()) return count(-1);
   if (parcel.tensors.size() > kMaxParts) throw std::runtime_error(fmt::format("a cut carries at most {} tensors", kMaxParts));
@@ -135,7 +129,6 @@ void Sender::encode_and_send(const Parcel& parcel) {
                               static_cast<std::uint8_t>(parcel.tensors.size()),
                               config_.direction};
     Bytes frame = encode(x, part, parcel, tag);
-    if (parcel.keep) keep(parcel, frame);
     if (part + 1 == parcel.tensors.size()) count(-1);
     double sending = 0;
     const Span span(sending, config_.tracer, track_of(config_, false), "send", parcel.step, fmt::format("send {}", parcel.micro_batch));
@@ -152,7 +145,6 @@ Bytes Sender::encode(const torch::Tensor& x, std::size_t part, const Parcel& par
     encode_frame(x, part, parcel, tag, frame);
   }
   traffic_.wire_bytes += frame.size();
-  if (&encoder(part, parcel) == plain_.get()) return frame;  // side data: bytes, and no values
   traffic_.values += static_cast<std::uint64_t>(x.numel());
   traffic_.form = codec::chosen_form(frame);
   if (parcel.measure_error) measure(x, frame);
@@ -160,11 +152,11 @@ Bytes Sender::encode(const torch::Tensor& x, std::size_t part, const Parcel& par
 }
 
 void Sender::encode_frame(const torch::Tensor& x, std::size_t part, const Parcel& parcel, const codec::FrameTag& tag, Bytes& out) {
-  const auto result = codec::encode_frame(encoder(part, parcel), x, tag, {parcel.frozen}, nullptr, out);
+  const auto result = codec::encode_frame(encoder(part), x, tag, {parcel.frozen}, nullptr, out);
   if (result) return;
   const ErrorCode code = result.error().code;
   if (config_.flag_non_finite && (code == ErrorCode::kNonFinite || code == ErrorCode::kOutOfRange)) {
-    return codec::encode_non_finite(encoder(part, parcel), x, tag, out);
+    return codec::encode_non_finite(encoder(part), x, tag, out);
   }
   throw std::runtime_error(fmt::format("{}: {}", describe(config_, parcel.step, parcel.micro_batch), result.error().text()));
 }
@@ -178,28 +170,6 @@ void Sender::measure(const torch::Tensor& x, const Bytes& frame) {
   const auto exact = x.to(torch::kFloat64);
   traffic_.error_energy += (exact - decoded.value().to(torch::kFloat64)).square().sum().item<double>();
   traffic_.signal_energy += exact.square().sum().item<double>();
-}
-
-// What is left of a step that failed is overwritten by the next one.
-void Sender::keep(const Parcel& parcel, const Bytes& frame) {
-  if (parcel.tensors.size() != 1) throw std::logic_error("only a parcel of one tensor can be kept");
-  if (config_.codec == "none") return;
-  const std::lock_guard lock(kept_mutex_);
-  kept_[parcel.micro_batch] = {parcel.step, frame};
-}
-
-torch::Tensor Sender::sent(std::uint64_t step, std::uint32_t micro_batch) {
-  Bytes bytes;
-  {
-    const std::lock_guard lock(kept_mutex_);
-    const auto found = kept_.find(micro_batch);
-    if (found == kept_.end() || found->second.step != step) return {};
-    bytes = std::move(found->second.frame);
-    kept_.erase(found);
-  }
-  const auto frame = wire::read_frame(bytes, config_.limits);
-  if (!frame) throw std::runtime_error("a frame of our own cannot be read: " + frame.error().text());
-  return decode(frame.value(), config_, step, micro_batch);
 }
 
 Traffic Sender::take_traffic() {
@@ -267,10 +237,9 @@ Parcel Receiver::recv_parcel() {
       parcel.micro_batch = header.micro_batch;
       parts = header.parts;
     }
-    const bool plain = config_.plain_tail && part > 0 && part + 1 == parts && header.codec == "none";
     const bool fits = header.cut == config_.cut && header.direction == config_.direction && header.step == parcel.step &&
                       header.micro_batch == parcel.micro_batch && header.part == part && header.parts == parts &&
-                      (header.codec == config_.codec || plain);
+                      header.codec == config_.codec;
     if (!fits) {
       throw std::runtime_error(
           fmt::format("{}: expected tensor {} of {} by {}, got tensor {} of {} by {} for cut {}, step {}, micro-batch {}",

@@ -4,7 +4,6 @@
 
 #include <condition_variable>
 #include <functional>
-#include <map>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -29,9 +28,7 @@ struct Parcel {
   bool frozen = false;         // validation: the encoder's state stays as it is
   bool measure_error = false;  // decode what was encoded and compare, for the metrics
   std::vector<torch::Tensor> tensors;
-  bool plain_tail = false;  // the last tensor goes with the others and crosses as it is
-  bool keep = false;        // its only tensor, as the peer gets it, for Sender::sent()
-  StreamEvent ready{};      // when they are, on their device
+  StreamEvent ready{};  // when they are, on their device
 };
 
 struct BoundaryConfig {
@@ -42,7 +39,6 @@ struct BoundaryConfig {
   transport::Timeout timeout = transport::kNoTimeout;  // of a worker that waits for the peer
   wire::Limits limits{};
   torch::Device device = torch::kCPU;  // of the worker at this end
-  bool plain_tail = false;             // the last of several tensors may cross as it is
   bool flag_non_finite = false;  // NaN, Inf or what the codec cannot hold crosses as a flagged frame and arrives as NaN; false: an error
   Tracer* tracer = nullptr;      // outlives the boundary; null: no timeline
 };
@@ -68,9 +64,6 @@ class Sender {
   void send(Parcel parcel);
   // Waits until all that was handed over is encoded, so that traffic and state are whole. Throws Closed, or TimedOut.
   void finish_encoding();
-  // The tensor of a parcel that was to be kept, as the peer got it; once, by the worker, after it was encoded. Undefined where nothing
-  // was kept, or the peer got what was sent.
-  torch::Tensor sent(std::uint64_t step, std::uint32_t micro_batch);
   // Counts since the last call.
   Traffic take_traffic();
   // The state of the encoders, one per tensor of a parcel; only between steps.
@@ -86,8 +79,6 @@ class Sender {
   Bytes encode(const torch::Tensor& x, std::size_t part, const Parcel& parcel, const codec::FrameTag& tag);
   void encode_frame(const torch::Tensor& x, std::size_t part, const Parcel& parcel, const codec::FrameTag& tag, Bytes& out);
   void measure(const torch::Tensor& x, const Bytes& frame);
-  void keep(const Parcel& parcel, const Bytes& frame);
-  codec::Codec& encoder(std::size_t part, const Parcel& parcel);
   codec::Codec& encoder(std::size_t part);
 
   BoundaryConfig config_;
@@ -99,15 +90,8 @@ class Sender {
   std::int64_t unencoded_ = 0;  // parcels
   bool over_ = false;           // the thread has ended
   std::vector<std::unique_ptr<codec::Codec>> encoders_;
-  std::unique_ptr<codec::Codec> plain_;  // of a plain tail
   Traffic traffic_;
-  struct Kept {
-    std::uint64_t step = 0;
-    Bytes frame;
-  };
-  std::mutex kept_mutex_;
-  std::map<std::uint32_t, Kept> kept_;  // by micro-batch
-  std::thread thread_;                  // last: it uses all of the above
+  std::thread thread_;  // last: it uses all of the above
 };
 
 class Receiver {

@@ -49,7 +49,6 @@ void check_uncut(const TrainConfig& config) {
   check_uncut("--codec-forward", config.codec_forward);
   check_uncut("--codec-backward", config.codec_backward);
   if (!config.codec_at.empty()) check_uncut("--codec-at", config.codec_at.front().spec);
-  if (config.moments) throw UsageError("--moments belong to what crosses a cut, but there is none: cut the model with --cuts or --place");
 }
 
 void check_codecs(const TrainConfig& config) {
@@ -197,8 +196,6 @@ void add_network_flags(CLI::App& command, TrainFlags& flags) {
 void add_training_flags(CLI::App& command, TrainFlags& flags) {
   TrainConfig& c = flags.config;
   command.add_option("--schedule", c.schedule, "gpipe or 1f1b")->check(CLI::IsMember({"gpipe", "1f1b"}))->capture_default_str();
-  command.add_flag("--moments", c.moments,
-                   "Send sums of gradients times activations beside coded gradients of maps with at most 64 channels, and keep them");
   command.add_flag("--recompute", c.recompute, "Keep only the inputs of a stage and run its forward again before its backward");
   command
       .add_option("--loss-scaling", c.loss_scaling,

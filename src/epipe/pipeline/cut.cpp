@@ -21,7 +21,6 @@ boundary::BoundaryConfig boundary_config(const Cut::Config& config, Side side, D
   b.capacity = config.capacity;
   b.timeout = config.timeout;
   b.flag_non_finite = config.flag_non_finite;
-  b.plain_tail = config.moments && direction == Direction::kBackward;
   b.device = config.devices[static_cast<std::size_t>(side)];
   b.tracer = config.tracer;
   return b;
@@ -93,9 +92,6 @@ class Linked final : public Cut {
   void send(Direction direction, Parcel parcel) override { sending(direction).sender->send(std::move(parcel)); }
   std::vector<torch::Tensor> recv(Direction direction, std::uint64_t step, std::uint32_t micro_batch) override {
     return receiving(direction).receiver->recv(step, micro_batch);
-  }
-  torch::Tensor sent(std::uint64_t step, std::uint32_t micro_batch) override {
-    return sending(Direction::kForward).sender->sent(step, micro_batch);
   }
   void finish_encoding() override {
     for (End& end : ends_) {

@@ -21,7 +21,6 @@ class Cut {
     std::uint16_t index = 0;
     std::size_t capacity = 1;  // parcels per direction
     transport::Timeout timeout = transport::kNoTimeout;
-    bool moments = false;                                               // of gradients travel beside them
     bool flag_non_finite = false;                                       // see boundary/boundary.h
     std::array<torch::Device, 2> devices = {torch::kCPU, torch::kCPU};  // of the workers, by side
     Tracer* tracer = nullptr;                                           // outlives the cut
@@ -43,8 +42,6 @@ class Cut {
   // By the worker of the sending stage, and by that of the receiving one.
   virtual void send(wire::Direction direction, boundary::Parcel parcel) = 0;
   virtual std::vector<torch::Tensor> recv(wire::Direction direction, std::uint64_t step, std::uint32_t micro_batch) = 0;
-  // By the worker of the earlier stage: what the later one got of a parcel that was to be kept. Undefined where it got what was sent.
-  virtual torch::Tensor sent(std::uint64_t, std::uint32_t) { return {}; }
 
   // Waits until all that was sent from here is encoded, or looked at.
   virtual void finish_encoding() = 0;

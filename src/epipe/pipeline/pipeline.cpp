@@ -78,9 +78,6 @@ class Pipeline::Impl {
     const CutCodecs& codecs = config_.codecs[static_cast<std::size_t>(j)];
     return config_.placement.crosses(j) || (workers() == 1 && (codecs.forward != "none" || codecs.backward != "none"));
   }
-  bool keeps_moments(int j) const {
-    return config_.moments && is_coded(j) && config_.codecs[static_cast<std::size_t>(j)].backward != "none";
-  }
   int worker_of(int stage) const { return config_.placement.worker_of[static_cast<std::size_t>(stage)]; }
 
   PipelineConfig config_;
@@ -119,8 +116,6 @@ void Pipeline::Impl::make_stages(const std::vector<std::shared_ptr<Layer>>& laye
     Stage::Options options;
     options.recompute = config_.recompute;
     options.precision = config_.precision;
-    options.input_moments = j > 0 && keeps_moments(static_cast<int>(j) - 1);
-    options.output_moments = j < config_.cuts.size() && keeps_moments(static_cast<int>(j));
     if (j == 0) options.input_edge = config_.input_edge;
     // What topk dropped on the way here has no part in the result, so its gradient is dropped on the way back.
     options.mask_gradients = j > 0 && is_coded(static_cast<int>(j) - 1) && config_.codecs[j - 1].forward.starts_with("topk:");
@@ -166,7 +161,6 @@ std::unique_ptr<Cut> Pipeline::Impl::make_cut(int j) {
       static_cast<std::size_t>(std::max(schedule::queue_capacity(config_.policy), schedule::queue_capacity(schedule::Policy::kGpipe)));
   if (earlier == later) cut.capacity = std::max(cut.capacity, static_cast<std::size_t>(config_.chunks));  // its worker must never wait
   cut.timeout = config_.remote.timeout;
-  cut.moments = keeps_moments(j);
   cut.flag_non_finite = config_.loss_scaling;
   cut.devices = {config_.devices[static_cast<std::size_t>(earlier)], config_.devices[static_cast<std::size_t>(later)]};
   cut.tracer = config_.tracer;

@@ -1,7 +1,5 @@
 #include "epipe/pipeline/stage.h"
 
-#include "epipe/pipeline/moments.h"
-
 #include <torch/csrc/autograd/autograd.h>
 
 #include <algorithm>
@@ -94,10 +92,6 @@ bool Stage::gradients_finite() const {
   return finite.empty() || torch::stack(finite).all().item<bool>();
 }
 
-bool Stage::expects_moments(const Tensors& outputs) const {
-  return options_.output_moments && outputs.size() == 1 && has_moments(outputs[0]);
-}
-
 Stage::Live Stage::take_live(int i) {
   const auto found = live_.find(i);
   TORCH_CHECK(found != live_.end(), "backward of micro-batch ", i, " without its forward");
@@ -106,21 +100,16 @@ Stage::Live Stage::take_live(int i) {
   return live;
 }
 
-Stage::InputGradients Stage::backward_from_loss(int i, const torch::Tensor& loss) {
+Tensors Stage::backward_from_loss(int i, const torch::Tensor& loss) {
   const Live live = take_live(i);
   const bool trains = std::any_of(live.outputs.begin(), live.outputs.end(), [](const auto& output) { return output.requires_grad(); });
   if (trains) loss.backward();
   return input_gradients(live);
 }
 
-Stage::InputGradients Stage::backward(int i, Tensors gradients) {
+Tensors Stage::backward(int i, const Tensors& gradients) {
   Live live = take_live(i);
   if (options_.recompute) live.outputs = run_layers(live.inputs, live.at);
-  if (expects_moments(live.outputs)) {
-    TORCH_CHECK(gradients.size() == 2 || gradients.size() == 3, "expected a gradient and its moments, got ", gradients.size(), " tensors");
-    const auto there = gradients.size() == 3 ? gradients[2].to(device_) : live.outputs[0];
-    gradients = {with_moments(gradients[0].to(device_), there, gradients[1])};
-  }
   TORCH_CHECK(gradients.size() == live.outputs.size(), "expected ", live.outputs.size(), " gradients, got ", gradients.size());
 
   Tensors outputs;
@@ -134,19 +123,15 @@ Stage::InputGradients Stage::backward(int i, Tensors gradients) {
   return input_gradients(live);
 }
 
-Stage::InputGradients Stage::input_gradients(const Live& live) const {
-  InputGradients result;
+Tensors Stage::input_gradients(const Live& live) const {
+  Tensors gradients;
   for (const auto& input : live.inputs) {
     torch::Tensor gradient = input.grad();
     if (input.requires_grad() && !gradient.defined()) gradient = torch::zeros_like(input);
     if (options_.mask_gradients && gradient.defined()) gradient = torch::where(input.detach() == 0, torch::zeros_like(gradient), gradient);
-    result.tensors.push_back(std::move(gradient));
+    gradients.push_back(std::move(gradient));
   }
-  if (options_.input_moments && live.inputs.size() == 1 && has_moments(live.inputs[0])) {
-    result.tensors.push_back(moments(result.tensors[0], live.inputs[0]));
-    result.with_moments = true;
-  }
-  return result;
+  return gradients;
 }
 
 }  // namespace epipe::pipeline

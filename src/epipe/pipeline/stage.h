@@ -22,8 +22,6 @@ class Stage {
     bool recompute = false;       // keep only the inputs of a micro-batch, and run its forward again before its backward
     bool mask_gradients = false;  // gradients of inputs that are 0 are 0
     layer::Precision precision = layer::Precision::kFp32;
-    bool input_moments = false;   // give the moments of the gradient of its input as well (moments.h)
-    bool output_moments = false;  // expect those of the gradient of its output, and put them back into it: see expects_moments()
     std::int64_t input_edge = 0;  // inputs are images of another size: resize them on the device; 0: take them as they are
   };
 
@@ -36,17 +34,11 @@ class Stage {
   // Runs micro-batch i without keeping anything.
   Tensors evaluate(const Tensors& inputs, const ForwardContext& at);
 
-  // What a backward gives to the stage before.
-  struct InputGradients {
-    Tensors tensors;
-    bool with_moments = false;  // the last tensor is those of the one before it
-  };
-  // Adds the gradients of micro-batch i to the parameters; `gradients` are those of its outputs, undefined where nobody used one. Where
-  // moments are expected, they follow the gradient, and then the output as the next stage got it, unless it got what was sent.
-  InputGradients backward(int i, Tensors gradients);
+  // Adds the gradients of micro-batch i to the parameters and gives those of its inputs; `gradients` are those of its outputs, undefined
+  // where nobody used one.
+  Tensors backward(int i, const Tensors& gradients);
   // The same from a loss that was made of its outputs, in one go.
-  InputGradients backward_from_loss(int i, const torch::Tensor& loss);
-  bool expects_moments(const Tensors& outputs) const;
+  Tensors backward_from_loss(int i, const torch::Tensor& loss);
 
   // Whether no gradient of a parameter holds NaN or Inf. Waits for the device.
   bool gradients_finite() const;
@@ -71,7 +63,7 @@ class Stage {
   torch::Tensor taken(const torch::Tensor& input) const;
   Tensors run_layers(Tensors x, const ForwardContext& at);
   Live take_live(int i);
-  InputGradients input_gradients(const Live& live) const;
+  Tensors input_gradients(const Live& live) const;
 
   std::vector<std::shared_ptr<Layer>> layers_;
   torch::Device device_;

@@ -51,13 +51,9 @@ class WorkerRun {
  private:
   void forward(const schedule::Action& action);
   void backward(const schedule::Action& action);
-  Stage::InputGradients backward(int i, int j, Tensors gradients);
-  Stage::InputGradients stage_backward(int i, int j, Tensors gradients);
-  struct How {
-    bool plain_tail = false;  // see boundary::Parcel
-    bool keep = false;
-  };
-  void send(int j, wire::Direction direction, int i, Tensors tensors, How how);
+  Tensors backward(int i, int j, const Tensors& gradients);
+  Tensors stage_backward(int i, int j, const Tensors& gradients);
+  void send(int j, wire::Direction direction, int i, Tensors tensors);
   Tensors recv(int j, wire::Direction direction, int i);
   void finish_forward(int i, const Tensors& outputs);
   void exchange_gradients();

@@ -76,7 +76,6 @@ std::string to_toml(const TrainConfig& c) {
   add_text("codec-forward", c.codec_forward);
   add_text("codec-backward", c.codec_backward);
   add_list("codec-at", codec_at);
-  add("moments", c.moments);
   add("recompute", c.recompute);
   add_text("precision", c.precision);
   add_text("loss-scaling", c.loss_scaling);

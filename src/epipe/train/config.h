@@ -41,7 +41,6 @@ struct TrainConfig {
   std::string codec_forward;   // overrides codec
   std::string codec_backward;
   std::vector<CodecAt> codec_at;  // overrides both
-  bool moments = false;
   bool recompute = false;
   std::string precision = "fp32";     // fp32, bf16, fp16
   std::string loss_scaling = "auto";  // on, off; auto: on with fp16

@@ -145,7 +145,6 @@ json to_json(const Plan& plan) {
           {"chunks", plan.chunks},
           {"schedule", plan.schedule},
           {"codecs", std::move(codecs)},
-          {"moments", plan.moments},
           {"recompute", plan.recompute},
           {"precision", to_string(plan.precision)},
           {"loss_scaling", plan.loss_scaling},
@@ -181,7 +180,6 @@ Plan plan_from_json(const json& object) {
     plan.codecs.push_back({pair[0], pair[1]});
   }
   if (plan.codecs.size() != plan.cuts.size()) refuse("codecs", "do not match its cuts");
-  plan.moments = get<bool>(object, "moments");
   plan.recompute = get<bool>(object, "recompute");
   plan.precision = layer::parse_precision(get_text(object, "precision"));
   plan.loss_scaling = get<bool>(object, "loss_scaling");
@@ -216,7 +214,6 @@ pipeline::PipelineConfig pipeline_config(const Plan& plan) {
   p.chunks = plan.chunks;
   p.threads = plan.threads;
   p.codecs = plan.codecs;
-  p.moments = plan.moments;
   p.recompute = plan.recompute;
   p.precision = plan.precision;
   p.loss_scaling = plan.loss_scaling;

@@ -22,7 +22,6 @@ struct Plan {
   int chunks = 1;
   std::string schedule = "gpipe";
   std::vector<pipeline::CutCodecs> codecs;  // by cut
-  bool moments = false;
   bool recompute = false;
   layer::Precision precision = layer::Precision::kFp32;
   bool loss_scaling = false;

@@ -162,7 +162,6 @@ Plan make_plan(const TrainConfig& config, const model::Model& model, const data:
   plan.chunks = config.chunks;
   plan.schedule = config.schedule;
   plan.codecs = choose_codecs(config, plan.cuts.size());
-  plan.moments = config.moments;
   plan.recompute = config.recompute;
   plan.precision = layer::parse_precision(config.precision);
   plan.loss_scaling = config.loss_scaling == "on" || (config.loss_scaling == "auto" && plan.precision == layer::Precision::kFp16);
