@@ -1,10 +1,10 @@
-#include "epipe/boundary/boundary.h"
-
 #include <gtest/gtest.h>
 
 #include <limits>
 
 #include "epipe/base/clock.h"
+#include "epipe/boundary/receiver.h"
+#include "epipe/boundary/sender.h"
 #include "epipe/transport/inproc/inproc.h"
 
 namespace epipe::boundary {
@@ -64,7 +64,7 @@ TEST(Boundary, CarriesSeveralTensorsInOrder) {
   }
 }
 
-TEST(Boundary, LimitsTheTensorsOfAParcelTogether) {
+TEST(Boundary, LimitsTheTensorsOfAMicroBatchTogether) {
   BoundaryConfig config;
   config.limits.max_values = 10;
   Ends ends(config);
