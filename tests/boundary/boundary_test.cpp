@@ -1,5 +1,6 @@
 #include <gtest/gtest.h>
 
+#include <future>
 #include <limits>
 
 #include "epipe/base/clock.h"
@@ -9,6 +10,8 @@
 
 namespace epipe::boundary {
 namespace {
+
+using namespace std::chrono_literals;
 
 class Ends {
  public:
@@ -177,6 +180,114 @@ TEST(Boundary, AWorkerWhosePeerTakesNothingLosesItsTimeout) {
     for (std::uint32_t i = 0; i < 5; ++i) sender.send({0, i, false, false, {torch::ones({2})}});
   };
   EXPECT_THROW(fill(), transport::TimedOut);
+}
+
+// A codec whose encoders stand still while the gate is shut.
+class Gate {
+ public:
+  void open() {
+    const std::lock_guard lock(mutex_);
+    open_ = true;
+    changed_.notify_all();
+  }
+  void pass() {
+    std::unique_lock lock(mutex_);
+    waiting_ = true;
+    changed_.notify_all();
+    changed_.wait(lock, [this] { return open_; });
+  }
+  bool has_somebody_waiting() {
+    std::unique_lock lock(mutex_);
+    return changed_.wait_for(lock, 10s, [this] { return waiting_; });
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  bool open_ = false;
+  bool waiting_ = false;
+};
+
+class GatedCodec final : public codec::Codec {
+ public:
+  GatedCodec(std::unique_ptr<codec::Codec> codec, Gate& gate) : codec_(std::move(codec)), gate_(gate) {}
+  std::string spec() const override { return codec_->spec(); }
+  codec::PayloadBounds payload_bounds(const codec::TensorSpec& tensor) const override { return codec_->payload_bounds(tensor); }
+  Result<void> encode(const torch::Tensor& x, const codec::EncodeContext& at, Bytes& out) override {
+    gate_.pass();
+    return codec_->encode(x, at, out);
+  }
+  Result<void> decode_into(torch::Tensor& x, ByteView in) const override { return codec_->decode_into(x, in); }
+  codec::State state() const override { return codec_->state(); }
+  void set_state(const codec::State& state) override { codec_->set_state(state); }
+
+ private:
+  std::unique_ptr<codec::Codec> codec_;
+  Gate& gate_;
+};
+
+BoundaryConfig gated(Gate& gate) {
+  BoundaryConfig config;
+  config.codec = "power:1";
+  config.codec_factory = [&gate](std::string_view spec, const codec::CodecOptions& options) -> Result<std::unique_ptr<codec::Codec>> {
+    auto made = codec::make_codec(spec, options);
+    if (!made) return made.error();
+    return std::unique_ptr<codec::Codec>(std::make_unique<GatedCodec>(std::move(made).value(), gate));
+  };
+  return config;
+}
+
+// Whether the work is done while the gate is shut; it is opened then, so that nothing waits for ever.
+bool done_before_opening(Gate& gate, const std::function<void()>& work, std::chrono::milliseconds patience) {
+  auto working = std::async(std::launch::async, work);
+  const bool done = working.wait_for(patience) == std::future_status::ready;
+  if (!done) gate.open();
+  working.get();
+  return done;
+}
+
+TEST(Boundary, SendReturnsWhileASlowCodecEncodes) {
+  Gate gate;
+  Ends ends(gated(gate));
+  ends.sender().send({0, 0, false, false, {torch::randn({4, 6})}});
+  ASSERT_TRUE(gate.has_somebody_waiting());
+  EXPECT_TRUE(done_before_opening(
+      gate,
+      [&] {
+        ends.sender().send({0, 1, false, false, {torch::randn({4, 6})}});
+        ends.sender().take_traffic();
+      },
+      10s));
+  gate.open();
+  ends.receiver().recv(0, 0);
+  ends.receiver().recv(0, 1);
+}
+
+TEST(Boundary, FinishEncodingAndStateWaitForASlowCodec) {
+  const std::vector<std::function<void(Sender&)>> waits = {[](Sender& sender) { sender.finish_encoding(); },
+                                                           [](Sender& sender) { EXPECT_EQ(sender.state().at(0).count("p"), 1U); },
+                                                           [](Sender& sender) { sender.set_state({}); }};
+  for (const auto& wait : waits) {
+    Gate gate;
+    Ends ends(gated(gate));
+    ends.sender().send({0, 0, false, false, {torch::randn({4, 6})}});
+    ASSERT_TRUE(gate.has_somebody_waiting());
+    EXPECT_FALSE(done_before_opening(
+        gate, [&] { wait(ends.sender()); }, 50ms));
+    EXPECT_EQ(ends.sender().take_traffic().values, 24U);
+    ends.receiver().recv(0, 0);
+  }
+}
+
+TEST(Boundary, AClosedSenderGivesItsStateAndFinishesNothing) {
+  Gate gate;
+  Ends ends(gated(gate));
+  for (const std::uint32_t i : {0U, 1U}) ends.sender().send({0, i, false, false, {torch::randn({4, 6})}});
+  ASSERT_TRUE(gate.has_somebody_waiting());
+  ends.sender().close();
+  gate.open();
+  EXPECT_EQ(ends.sender().state().size(), 1U);
+  EXPECT_THROW(ends.sender().finish_encoding(), Closed);
 }
 
 }  // namespace

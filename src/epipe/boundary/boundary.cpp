@@ -11,8 +11,8 @@ std::string describe(const BoundaryConfig& config, std::uint64_t step, std::uint
                      config.direction == wire::Direction::kForward ? "forward" : "backward", step, micro_batch);
 }
 
-std::unique_ptr<codec::Codec> make_codec(const std::string& spec) {
-  auto made = codec::make_codec(spec);
+std::unique_ptr<codec::Codec> make_codec(const BoundaryConfig& config) {
+  auto made = config.codec_factory(config.codec, {});
   if (!made) throw std::invalid_argument(made.error().text());
   return std::move(made).value();
 }

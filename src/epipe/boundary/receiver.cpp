@@ -23,7 +23,7 @@ torch::Tensor decode(const wire::FrameView& frame, const BoundaryConfig& config,
 
 Receiver::Receiver(BoundaryConfig config, transport::Link& link, OnFailure on_failure)
     : config_(std::move(config)), link_(link), on_failure_(std::move(on_failure)), arrived_(config_.capacity) {
-  config_.codec = make_codec(config_.codec)->spec();  // frames name their codec in this form
+  config_.codec = make_codec(config_)->spec();  // frames name their codec in this form
   thread_ = std::thread([this] { run(); });
 }
 

@@ -16,7 +16,7 @@ constexpr std::size_t kMaxParts = 255;
 
 Sender::Sender(BoundaryConfig config, transport::Link& link, OnFailure on_failure)
     : config_(std::move(config)), link_(link), on_failure_(std::move(on_failure)), waiting_(config_.capacity) {
-  encoders_.push_back(make_codec(config_.codec));  // a wrong spec fails here, not in the thread
+  encoders_.push_back(make_codec(config_));  // a wrong spec fails here, not in the thread
   config_.codec = encoders_[0]->spec();
   thread_ = std::thread([this] { run(); });
 }
@@ -53,14 +53,19 @@ void Sender::count(int micro_batches) {
   encoded_.notify_all();
 }
 
-void Sender::finish_encoding() {
+std::unique_lock<std::mutex> Sender::lock_when_idle() const {
   std::unique_lock lock(mutex_);
-  const auto finished = [this] { return over_ || unencoded_ == 0; };
+  const auto idle = [this] { return over_ || unencoded_ == 0; };
   if (config_.timeout == transport::kNoTimeout) {
-    encoded_.wait(lock, finished);
-  } else if (!encoded_.wait_for(lock, config_.timeout, finished)) {
+    encoded_.wait(lock, idle);
+  } else if (!encoded_.wait_for(lock, config_.timeout, idle)) {
     throw transport::TimedOut(fmt::format("cut {}: the peer took nothing for {} s", config_.cut, seconds(config_.timeout)));
   }
+  return lock;
+}
+
+void Sender::finish_encoding() {
+  const auto lock = lock_when_idle();
   if (unencoded_ != 0) throw Closed();
 }
 
@@ -75,7 +80,7 @@ void Sender::send(MicroBatchTensors micro_batch) {
 }
 
 codec::Codec& Sender::encoder(std::size_t part) {
-  while (encoders_.size() <= part) encoders_.push_back(make_codec(config_.codec));
+  while (encoders_.size() <= part) encoders_.push_back(make_codec(config_));
   return *encoders_[part];
 }
 
@@ -100,18 +105,24 @@ void Sender::encode_and_send(const MicroBatchTensors& micro_batch) {
 }
 
 Bytes Sender::encode(const torch::Tensor& x, std::size_t part, const MicroBatchTensors& micro_batch, const codec::FrameTag& tag) {
-  const std::lock_guard lock(mutex_);
   Bytes frame;
+  Traffic traffic;
   {
-    const Span span(traffic_.encode_seconds, config_.tracer, track_of(config_, false), "encode", micro_batch.step,
+    const Span span(traffic.encode_seconds, config_.tracer, track_of(config_, false), "encode", micro_batch.step,
                     fmt::format("encode {}", micro_batch.index));
     encode_frame(x, part, micro_batch, tag, frame);
   }
-  traffic_.wire_bytes += frame.size();
-  traffic_.values += static_cast<std::uint64_t>(x.numel());
-  traffic_.form = codec::chosen_form(frame);
-  if (micro_batch.measure_error) measure(x, frame);
+  traffic.wire_bytes = frame.size();
+  traffic.values = static_cast<std::uint64_t>(x.numel());
+  traffic.form = codec::chosen_form(frame);
+  if (micro_batch.measure_error) measure(x, frame, traffic);
+  add(traffic);
   return frame;
+}
+
+void Sender::add(const Traffic& traffic) {
+  const std::lock_guard lock(mutex_);
+  traffic_ += traffic;
 }
 
 void Sender::encode_frame(const torch::Tensor& x, std::size_t part, const MicroBatchTensors& micro_batch, const codec::FrameTag& tag,
@@ -125,15 +136,15 @@ void Sender::encode_frame(const torch::Tensor& x, std::size_t part, const MicroB
   throw std::runtime_error(fmt::format("{}: {}", describe(config_, micro_batch.step, micro_batch.index), result.error().text()));
 }
 
-void Sender::measure(const torch::Tensor& x, const Bytes& frame) {
+void Sender::measure(const torch::Tensor& x, const Bytes& frame, Traffic& traffic) const {
   codec::CodecOptions options;
   options.device = x.device();
   const auto decoded = codec::decode_frame(frame, config_.limits, options);
   if (!decoded && config_.flag_non_finite && decoded.error().code == ErrorCode::kNonFinite) return;  // a flagged frame
   if (!decoded) throw std::runtime_error("a frame of our own does not decode: " + decoded.error().text());
   const auto exact = x.to(torch::kFloat64);
-  traffic_.error_energy += (exact - decoded.value().to(torch::kFloat64)).square().sum().item<double>();
-  traffic_.signal_energy += exact.square().sum().item<double>();
+  traffic.error_energy = (exact - decoded.value().to(torch::kFloat64)).square().sum().item<double>();
+  traffic.signal_energy = exact.square().sum().item<double>();
 }
 
 Traffic Sender::take_traffic() {
@@ -142,14 +153,14 @@ Traffic Sender::take_traffic() {
 }
 
 std::vector<codec::State> Sender::state() const {
-  const std::lock_guard lock(mutex_);
+  const auto lock = lock_when_idle();
   std::vector<codec::State> states;
   for (const auto& encoder : encoders_) states.push_back(encoder->state());
   return states;
 }
 
 void Sender::set_state(const std::vector<codec::State>& states) {
-  const std::lock_guard lock(mutex_);
+  const auto lock = lock_when_idle();
   encoders_.clear();
   for (std::size_t part = 0; part < states.size(); ++part) encoder(part).set_state(states[part]);
 }

@@ -13,6 +13,9 @@
 
 namespace epipe::boundary {
 
+// The encoders are used by one thread at a time and without a lock, so that a worker that hands tensors over never waits for a codec: by
+// the sender's own thread while a micro-batch is unencoded, by state() and set_state() while none is. `unencoded_` says whose they are; it
+// changes under the lock, which those two hold until they are done.
 class Sender {
  public:
   // The link outlives the sender.
@@ -27,7 +30,8 @@ class Sender {
   void finish_encoding();
   // Counts since the last call.
   Traffic take_traffic();
-  // The state of the encoders, one per tensor of a micro-batch; only between steps.
+  // The state of the encoders, one per tensor of a micro-batch; between steps. Waits as finish_encoding() does, but for a sender that was
+  // closed in the middle of a step only until its thread is gone.
   std::vector<codec::State> state() const;
   void set_state(const std::vector<codec::State>& states);
   void close();
@@ -36,21 +40,23 @@ class Sender {
  private:
   void run();
   void count(int micro_batches);
+  std::unique_lock<std::mutex> lock_when_idle() const;  // nothing is unencoded, or the thread has ended
   void encode_and_send(const MicroBatchTensors& micro_batch);
   Bytes encode(const torch::Tensor& x, std::size_t part, const MicroBatchTensors& micro_batch, const codec::FrameTag& tag);
+  void add(const Traffic& traffic);
   void encode_frame(const torch::Tensor& x, std::size_t part, const MicroBatchTensors& micro_batch, const codec::FrameTag& tag, Bytes& out);
-  void measure(const torch::Tensor& x, const Bytes& frame);
+  void measure(const torch::Tensor& x, const Bytes& frame, Traffic& traffic) const;
   codec::Codec& encoder(std::size_t part);
 
   BoundaryConfig config_;
   transport::Link& link_;
   OnFailure on_failure_;
   Queue<MicroBatchTensors> waiting_;
-  mutable std::mutex mutex_;  // guards what follows
-  std::condition_variable encoded_;
+  std::vector<std::unique_ptr<codec::Codec>> encoders_;  // see above
+  mutable std::mutex mutex_;                             // guards what follows, held for moments only
+  mutable std::condition_variable encoded_;
   std::int64_t unencoded_ = 0;  // micro-batches
   bool over_ = false;           // the thread has ended
-  std::vector<std::unique_ptr<codec::Codec>> encoders_;
   Traffic traffic_;
   std::thread thread_;  // last: it uses all of the above
 };
