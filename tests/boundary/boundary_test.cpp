@@ -1,5 +1,6 @@
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <future>
 #include <limits>
 
@@ -180,6 +181,22 @@ TEST(Boundary, AWorkerWhosePeerTakesNothingLosesItsTimeout) {
     for (std::uint32_t i = 0; i < 5; ++i) sender.send({0, i, false, false, {torch::ones({2})}});
   };
   EXPECT_THROW(fill(), transport::TimedOut);
+}
+
+TEST(Boundary, MakesItsCodecsOnce) {
+  std::atomic<int> made = 0;
+  BoundaryConfig config;
+  config.codec = "ec:4";
+  config.codec_factory = [&made](std::string_view spec, const codec::CodecOptions& options) {
+    ++made;
+    return codec::make_codec(spec, options);
+  };
+  Ends ends(config);
+  for (std::uint32_t i = 0; i < 4; ++i) {
+    ends.sender().send({0, i, false, true, {torch::randn({30}), torch::randn({2, 20})}});
+    EXPECT_EQ(ends.receiver().recv(0, i).size(), 2U);
+  }
+  EXPECT_EQ(made, 4) << "two encoders, one for each tensor, and a decoder at each end";
 }
 
 // A codec whose encoders stand still while the gate is shut.

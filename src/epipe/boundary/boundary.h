@@ -5,7 +5,6 @@
 #include <functional>
 #include <memory>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "epipe/base/trace.h"
@@ -28,11 +27,9 @@ struct MicroBatchTensors {
   StreamEvent ready{};  // when they are, on their device
 };
 
-using CodecFactory = std::function<Result<std::unique_ptr<codec::Codec>>(std::string_view spec, const codec::CodecOptions& options)>;
-
 struct BoundaryConfig {
-  std::string codec = "none";                      // a spec that the factory accepts
-  CodecFactory codec_factory = codec::make_codec;  // a codec of one's own has one of its own
+  std::string codec = "none";                             // a spec that the factory accepts
+  codec::CodecFactory codec_factory = codec::make_codec;  // a codec of one's own has one of its own
   std::uint16_t cut = 0;
   wire::Direction direction = wire::Direction::kForward;
   std::size_t capacity = 1;                            // micro-batches that may wait on each side
@@ -52,7 +49,8 @@ using OnFailure = std::function<void(std::exception_ptr)>;
 // "cut 1 forward, step 3, micro-batch 0"
 std::string describe(const BoundaryConfig& config, std::uint64_t step, std::uint32_t micro_batch);
 
-// A codec by the factory. Throws std::invalid_argument for a wrong spec.
-std::unique_ptr<codec::Codec> make_codec(const BoundaryConfig& config);
+// By the factory. They throw std::invalid_argument for a wrong spec.
+std::unique_ptr<codec::Codec> make_encoder(const BoundaryConfig& config);
+codec::FrameDecoder make_decoder(const BoundaryConfig& config);
 
 }  // namespace epipe::boundary

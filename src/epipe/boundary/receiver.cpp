@@ -8,22 +8,14 @@
 #include "epipe/boundary/boundary_thread.h"
 
 namespace epipe::boundary {
-namespace {
-
-torch::Tensor decode(const wire::FrameView& frame, const BoundaryConfig& config, std::uint64_t step, std::uint32_t micro_batch) {
-  if (frame.header.non_finite && config.flag_non_finite) return codec::not_a_number(frame.header).to(config.device);
-  codec::CodecOptions options;
-  options.device = config.device;
-  auto x = codec::decode_payload(frame, options);
-  if (!x) throw std::runtime_error(fmt::format("{}: {}", describe(config, step, micro_batch), x.error().text()));
-  return std::move(x).value();
-}
-
-}  // namespace
 
 Receiver::Receiver(BoundaryConfig config, transport::Link& link, OnFailure on_failure)
-    : config_(std::move(config)), link_(link), on_failure_(std::move(on_failure)), arrived_(config_.capacity) {
-  config_.codec = make_codec(config_)->spec();  // frames name their codec in this form
+    : config_(std::move(config)),
+      link_(link),
+      on_failure_(std::move(on_failure)),
+      decoder_(make_decoder(config_)),
+      arrived_(config_.capacity) {
+  config_.codec = decoder_.spec();  // frames name their codec in this form
   thread_ = std::thread([this] { run(); });
 }
 
@@ -44,6 +36,15 @@ void Receiver::close() {
 void Receiver::run() {
   const OwnStream stream(config_.device);
   run_until_closed([this] { arrived_.push(recv_tensors()); }, on_failure_);
+}
+
+// Always into a new tensor: the worker keeps the last ones for its backward.
+torch::Tensor Receiver::decode(const wire::FrameView& frame) const {
+  const wire::FrameHeader& header = frame.header;
+  if (header.non_finite && config_.flag_non_finite) return codec::not_a_number(header).to(config_.device);
+  auto x = decoder_.decode(frame);
+  if (!x) throw std::runtime_error(fmt::format("{}: {}", describe(config_, header.step, header.micro_batch), x.error().text()));
+  return std::move(x).value();
 }
 
 // All frames of one micro-batch. Which micro-batch it should be is for recv() to say; that they belong together is checked here.
@@ -80,7 +81,7 @@ MicroBatchTensors Receiver::recv_tensors() {
     {
       const Span span(decoding, config_.tracer, track_of(config_, true), "decode", micro_batch.step,
                       fmt::format("decode {}", micro_batch.index));
-      micro_batch.tensors.push_back(decode(frame.value(), config_, micro_batch.step, micro_batch.index));
+      micro_batch.tensors.push_back(decode(frame.value()));
       left.max_values -= static_cast<std::uint64_t>(micro_batch.tensors.back().numel());
     }
     const std::lock_guard lock(mutex_);

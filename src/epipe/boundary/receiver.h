@@ -28,11 +28,13 @@ class Receiver {
  private:
   void run();
   MicroBatchTensors recv_tensors();
+  torch::Tensor decode(const wire::FrameView& frame) const;
   MicroBatchTensors next(std::uint64_t step, std::uint32_t micro_batch);
 
   BoundaryConfig config_;
   transport::Link& link_;
   OnFailure on_failure_;
+  codec::FrameDecoder decoder_;
   Queue<MicroBatchTensors> arrived_;
   std::mutex mutex_;  // guards traffic_
   Traffic traffic_;

@@ -15,8 +15,12 @@ constexpr std::size_t kMaxParts = 255;
 }  // namespace
 
 Sender::Sender(BoundaryConfig config, transport::Link& link, OnFailure on_failure)
-    : config_(std::move(config)), link_(link), on_failure_(std::move(on_failure)), waiting_(config_.capacity) {
-  encoders_.push_back(make_codec(config_));  // a wrong spec fails here, not in the thread
+    : config_(std::move(config)),
+      link_(link),
+      on_failure_(std::move(on_failure)),
+      waiting_(config_.capacity),
+      decoder_(make_decoder(config_)) {
+  encoders_.push_back(make_encoder(config_));  // a wrong spec fails here, not in the thread
   config_.codec = encoders_[0]->spec();
   thread_ = std::thread([this] { run(); });
 }
@@ -80,7 +84,7 @@ void Sender::send(MicroBatchTensors micro_batch) {
 }
 
 codec::Codec& Sender::encoder(std::size_t part) {
-  while (encoders_.size() <= part) encoders_.push_back(make_codec(config_));
+  while (encoders_.size() <= part) encoders_.push_back(make_encoder(config_));
   return *encoders_[part];
 }
 
@@ -137,13 +141,13 @@ void Sender::encode_frame(const torch::Tensor& x, std::size_t part, const MicroB
 }
 
 void Sender::measure(const torch::Tensor& x, const Bytes& frame, Traffic& traffic) const {
-  codec::CodecOptions options;
-  options.device = x.device();
-  const auto decoded = codec::decode_frame(frame, config_.limits, options);
-  if (!decoded && config_.flag_non_finite && decoded.error().code == ErrorCode::kNonFinite) return;  // a flagged frame
+  const auto read = wire::read_frame(frame, config_.limits);
+  if (!read) throw std::runtime_error("a frame of our own cannot be read: " + read.error().text());
+  if (read.value().header.non_finite && config_.flag_non_finite) return;
+  const auto decoded = decoder_.decode(read.value());
   if (!decoded) throw std::runtime_error("a frame of our own does not decode: " + decoded.error().text());
   const auto exact = x.to(torch::kFloat64);
-  traffic.error_energy = (exact - decoded.value().to(torch::kFloat64)).square().sum().item<double>();
+  traffic.error_energy = (exact - decoded.value().to(x.device(), torch::kFloat64)).square().sum().item<double>();
   traffic.signal_energy = exact.square().sum().item<double>();
 }
 

@@ -53,6 +53,7 @@ class Sender {
   OnFailure on_failure_;
   Queue<MicroBatchTensors> waiting_;
   std::vector<std::unique_ptr<codec::Codec>> encoders_;  // see above
+  codec::FrameDecoder decoder_;                          // of its own frames, for measure()
   mutable std::mutex mutex_;                             // guards what follows, held for moments only
   mutable std::condition_variable encoded_;
   std::int64_t unencoded_ = 0;  // micro-batches
