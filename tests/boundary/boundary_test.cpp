@@ -199,6 +199,31 @@ TEST(Boundary, MakesItsCodecsOnce) {
   EXPECT_EQ(made, 4) << "two encoders, one for each tensor, and a decoder at each end";
 }
 
+TEST(Boundary, SharesACodecsWorkAmongThreadsAndWritesTheSameBytes) {
+  torch::manual_seed(2);
+  const auto x = torch::randn({4, 16, 40, 40});
+  for (const std::string codec : {"none", "uniform:6", "sort:6+2", "topk:0.1>uniform:8", "kmeans:4", "dct:1"}) {
+    std::vector<Bytes> frames;
+    for (const int threads : {1, 3}) {
+      BoundaryConfig config;
+      config.codec = codec;
+      config.codec_threads = threads;
+      config.codec_factory = [threads](std::string_view spec, const codec::CodecOptions& options) {
+        EXPECT_EQ(options.pool->threads(), threads);
+        return codec::make_codec(spec, options);
+      };
+      auto [here, there] = transport::make_inproc_link(2);
+      Sender sender(config, *here, [](const std::exception_ptr&) { ADD_FAILURE(); });
+      sender.send({0, 0, false, true, {x}});
+      frames.push_back(there->recv(10s));
+      Ends ends(config);
+      ends.sender().send({0, 0, false, true, {x}});
+      EXPECT_TRUE(torch::equal(ends.receiver().recv(0, 0)[0], codec::decode_frame(frames.back(), {}, {}).value())) << codec;
+    }
+    EXPECT_EQ(frames[0], frames[1]) << codec;
+  }
+}
+
 // A codec whose encoders stand still while the gate is shut.
 class Gate {
  public:

@@ -221,6 +221,15 @@ TEST_F(TrainCommand, ACodecWithoutACutIsRefusedWithWhatToDo) {
   EXPECT_EQ(run("train --model mlp --codec fp16 --place 0,0 --max-steps 1 --run-dir d").code, 0);
 }
 
+TEST_F(TrainCommand, GivesTheSameWeightsWhateverTheCodecThreads) {
+  const std::string base = "train --model cnn --place 0,1,0 --batch 128 --max-steps 3 --codec-forward dct:1 --codec-backward sort:6+2 ";
+  ASSERT_EQ(run(base + "--codec-threads 1 --run-dir a").code, 0);
+  ASSERT_EQ(run(base + "--codec-threads 3 --run-dir b").code, 0);
+  EXPECT_EQ(content("a/model.safetensors"), content("b/model.safetensors"));
+  EXPECT_NE(content("b/config.toml").find("codec-threads = 3"), std::string::npos);
+  EXPECT_EQ(run(base + "--codec-threads 0 --run-dir c").code, 2);
+}
+
 TEST_F(TrainCommand, ExitsWith2ForWrongUsageAnd1ForWhatGoesWrongLater) {
   for (const std::string arguments : {"train",
                                       "train --model foo --run-dir a",

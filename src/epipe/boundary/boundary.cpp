@@ -11,14 +11,14 @@ std::string describe(const BoundaryConfig& config, std::uint64_t step, std::uint
                      config.direction == wire::Direction::kForward ? "forward" : "backward", step, micro_batch);
 }
 
-std::unique_ptr<codec::Codec> make_encoder(const BoundaryConfig& config) {
-  auto made = config.codec_factory(config.codec, {});
+std::unique_ptr<codec::Codec> make_encoder(const BoundaryConfig& config, ThreadPool& pool) {
+  auto made = config.codec_factory(config.codec, {&pool});
   if (!made) throw std::invalid_argument(made.error().text());
   return std::move(made).value();
 }
 
-codec::FrameDecoder make_decoder(const BoundaryConfig& config) {
-  codec::CodecOptions options;
+codec::FrameDecoder make_decoder(const BoundaryConfig& config, ThreadPool& pool) {
+  codec::CodecOptions options{&pool};
   options.device = config.device;
   auto made = codec::FrameDecoder::make(config.codec, options, config.codec_factory);
   if (!made) throw std::invalid_argument(made.error().text());

@@ -30,6 +30,7 @@ struct MicroBatchTensors {
 struct BoundaryConfig {
   std::string codec = "none";                             // a spec that the factory accepts
   codec::CodecFactory codec_factory = codec::make_codec;  // a codec of one's own has one of its own
+  int codec_threads = 1;                                  // of this end, which share the work of its codec
   std::uint16_t cut = 0;
   wire::Direction direction = wire::Direction::kForward;
   std::size_t capacity = 1;                            // micro-batches that may wait on each side
@@ -49,8 +50,8 @@ using OnFailure = std::function<void(std::exception_ptr)>;
 // "cut 1 forward, step 3, micro-batch 0"
 std::string describe(const BoundaryConfig& config, std::uint64_t step, std::uint32_t micro_batch);
 
-// By the factory. They throw std::invalid_argument for a wrong spec.
-std::unique_ptr<codec::Codec> make_encoder(const BoundaryConfig& config);
-codec::FrameDecoder make_decoder(const BoundaryConfig& config);
+// By the factory; the pool outlives them. They throw std::invalid_argument for a wrong spec.
+std::unique_ptr<codec::Codec> make_encoder(const BoundaryConfig& config, ThreadPool& pool);
+codec::FrameDecoder make_decoder(const BoundaryConfig& config, ThreadPool& pool);
 
 }  // namespace epipe::boundary

@@ -13,7 +13,8 @@ Receiver::Receiver(BoundaryConfig config, transport::Link& link, OnFailure on_fa
     : config_(std::move(config)),
       link_(link),
       on_failure_(std::move(on_failure)),
-      decoder_(make_decoder(config_)),
+      pool_(config_.codec_threads),
+      decoder_(make_decoder(config_, pool_)),
       arrived_(config_.capacity) {
   config_.codec = decoder_.spec();  // frames name their codec in this form
   thread_ = std::thread([this] { run(); });
@@ -61,7 +62,7 @@ MicroBatchTensors Receiver::recv_tensors() {
       bytes = link_.recv(transport::kNoTimeout);
       receiving = watch.seconds();
     }
-    const auto frame = wire::read_frame(bytes, left);
+    const auto frame = wire::read_frame(bytes, left, &pool_);
     if (!frame) throw std::runtime_error(fmt::format("cut {}: {}", config_.cut, frame.error().text()));
     const auto& header = frame.value().header;
     if (part == 0) {

@@ -34,6 +34,7 @@ class Receiver {
   BoundaryConfig config_;
   transport::Link& link_;
   OnFailure on_failure_;
+  ThreadPool pool_;  // of the thread
   codec::FrameDecoder decoder_;
   Queue<MicroBatchTensors> arrived_;
   std::mutex mutex_;  // guards traffic_

@@ -19,8 +19,9 @@ Sender::Sender(BoundaryConfig config, transport::Link& link, OnFailure on_failur
       link_(link),
       on_failure_(std::move(on_failure)),
       waiting_(config_.capacity),
-      decoder_(make_decoder(config_)) {
-  encoders_.push_back(make_encoder(config_));  // a wrong spec fails here, not in the thread
+      pool_(config_.codec_threads),
+      decoder_(make_decoder(config_, pool_)) {
+  encoders_.push_back(make_encoder(config_, pool_));  // a wrong spec fails here, not in the thread
   config_.codec = encoders_[0]->spec();
   thread_ = std::thread([this] { run(); });
 }
@@ -84,7 +85,7 @@ void Sender::send(MicroBatchTensors micro_batch) {
 }
 
 codec::Codec& Sender::encoder(std::size_t part) {
-  while (encoders_.size() <= part) encoders_.push_back(make_encoder(config_));
+  while (encoders_.size() <= part) encoders_.push_back(make_encoder(config_, pool_));
   return *encoders_[part];
 }
 
@@ -131,7 +132,7 @@ void Sender::add(const Traffic& traffic) {
 
 void Sender::encode_frame(const torch::Tensor& x, std::size_t part, const MicroBatchTensors& micro_batch, const codec::FrameTag& tag,
                           Bytes& out) {
-  const auto result = codec::encode_frame(encoder(part), x, tag, {micro_batch.frozen}, nullptr, out);
+  const auto result = codec::encode_frame(encoder(part), x, tag, {micro_batch.frozen}, &pool_, out);
   if (result) return;
   const ErrorCode code = result.error().code;
   if (config_.flag_non_finite && (code == ErrorCode::kNonFinite || code == ErrorCode::kOutOfRange)) {
@@ -140,8 +141,8 @@ void Sender::encode_frame(const torch::Tensor& x, std::size_t part, const MicroB
   throw std::runtime_error(fmt::format("{}: {}", describe(config_, micro_batch.step, micro_batch.index), result.error().text()));
 }
 
-void Sender::measure(const torch::Tensor& x, const Bytes& frame, Traffic& traffic) const {
-  const auto read = wire::read_frame(frame, config_.limits);
+void Sender::measure(const torch::Tensor& x, const Bytes& frame, Traffic& traffic) {
+  const auto read = wire::read_frame(frame, config_.limits, &pool_);
   if (!read) throw std::runtime_error("a frame of our own cannot be read: " + read.error().text());
   if (read.value().header.non_finite && config_.flag_non_finite) return;
   const auto decoded = decoder_.decode(read.value());

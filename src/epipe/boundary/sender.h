@@ -45,13 +45,14 @@ class Sender {
   Bytes encode(const torch::Tensor& x, std::size_t part, const MicroBatchTensors& micro_batch, const codec::FrameTag& tag);
   void add(const Traffic& traffic);
   void encode_frame(const torch::Tensor& x, std::size_t part, const MicroBatchTensors& micro_batch, const codec::FrameTag& tag, Bytes& out);
-  void measure(const torch::Tensor& x, const Bytes& frame, Traffic& traffic) const;
+  void measure(const torch::Tensor& x, const Bytes& frame, Traffic& traffic);
   codec::Codec& encoder(std::size_t part);
 
   BoundaryConfig config_;
   transport::Link& link_;
   OnFailure on_failure_;
   Queue<MicroBatchTensors> waiting_;
+  ThreadPool pool_;                                      // of whoever has the encoders
   std::vector<std::unique_ptr<codec::Codec>> encoders_;  // see above
   codec::FrameDecoder decoder_;                          // of its own frames, for measure()
   mutable std::mutex mutex_;                             // guards what follows, held for moments only

@@ -154,6 +154,10 @@ void add_stage_flags(CLI::App& command, TrainFlags& flags) {
   command.add_option("--codec-forward", c.codec_forward, "Codec of activations, instead of --codec");
   command.add_option("--codec-backward", c.codec_backward, "Codec of gradients, instead of --codec");
   command.add_option("--codec-at", flags.codec_at, "CUT:DIRECTION=CODEC for one cut and direction, e.g. 1:backward=topk:0.1");
+  command
+      .add_option("--codec-threads", c.codec_threads, "Threads of each sender and each receiver of this process that share a codec's work")
+      ->check(CLI::Range(1, 256))
+      ->capture_default_str();
   command.add_option("--batch", c.batch, "Samples per batch")->check(positive_number())->capture_default_str();
   command.add_option("--seed", flags.seed, "Of weights, data order and dropout: a number, or random (recorded in config.toml)")
       ->capture_default_str();

@@ -21,6 +21,7 @@ boundary::BoundaryConfig boundary_config(const Cut::Config& config, Side side, D
   b.direction = direction;
   b.capacity = config.capacity;
   b.timeout = config.timeout;
+  b.codec_threads = config.codec_threads;
   b.flag_non_finite = config.flag_non_finite;
   b.device = config.devices[static_cast<std::size_t>(side)];
   b.tracer = config.tracer;

@@ -161,6 +161,7 @@ std::unique_ptr<Cut> Pipeline::Impl::make_cut(int j) {
       static_cast<std::size_t>(std::max(schedule::queue_capacity(config_.policy), schedule::queue_capacity(schedule::Policy::kGpipe)));
   if (earlier == later) cut.capacity = std::max(cut.capacity, static_cast<std::size_t>(config_.chunks));  // its worker must never wait
   cut.timeout = config_.remote.timeout;
+  cut.codec_threads = config_.codec_threads;
   cut.flag_non_finite = config_.loss_scaling;
   cut.devices = {config_.devices[static_cast<std::size_t>(earlier)], config_.devices[static_cast<std::size_t>(later)]};
   cut.tracer = config_.tracer;

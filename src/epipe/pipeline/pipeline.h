@@ -51,6 +51,7 @@ struct PipelineConfig {
   // By cut; empty: none everywhere. Cuts within one of several workers are handed over as they are; with a single worker every cut is
   // coded, which simulates the compression of a pipeline.
   std::vector<CutCodecs> codecs;
+  int codec_threads = 1;                                 // of each sender and each receiver at a cut; they change no result
   bool recompute = false;                                // keep only the inputs of a stage between forward and backward
   layer::Precision precision = layer::Precision::kFp32;  // of products and convolutions; tensors cross a cut in the type they have
   bool loss_scaling = false;                             // a step may find NaN or Inf: it says so in its result, and does not fail

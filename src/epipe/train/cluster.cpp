@@ -78,6 +78,7 @@ void follow_leader(const TrainConfig& config, Cluster cluster) {
   participant.timeout = timeout_of(config);
   participant.keep_checkpoints = true;
   participant.replicas = std::move(cluster.across);
+  participant.codec_threads = config.codec_threads;
   participant.bucket_bytes = static_cast<std::size_t>(config.bucket) << 10U;
   WorkerParticipant here(std::move(participant));
   const auto commands = cluster.pipeline().link(0, kCommands);

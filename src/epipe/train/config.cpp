@@ -76,6 +76,7 @@ std::string to_toml(const TrainConfig& c) {
   add_text("codec-forward", c.codec_forward);
   add_text("codec-backward", c.codec_backward);
   add_list("codec-at", codec_at);
+  add("codec-threads", c.codec_threads);
   add("recompute", c.recompute);
   add_text("precision", c.precision);
   add_text("loss-scaling", c.loss_scaling);

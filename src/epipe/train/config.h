@@ -41,6 +41,7 @@ struct TrainConfig {
   std::string codec_forward;   // overrides codec
   std::string codec_backward;
   std::vector<CodecAt> codec_at;  // overrides both
+  int codec_threads = 1;          // of each sender and each receiver of this process; they change no result
   bool recompute = false;
   std::string precision = "fp32";     // fp32, bf16, fp16
   std::string loss_scaling = "auto";  // on, off; auto: on with fp16

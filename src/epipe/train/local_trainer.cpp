@@ -49,6 +49,7 @@ LocalTrainer::LocalTrainer(const Plan& plan, const model::Model& model, LocalWor
   config_.remote.workers = others(plan_, own_.workers);
   config_.devices = own_.devices;
   config_.tracer = own_.tracer;
+  config_.codec_threads = own_.codec_threads;
   config_.tap = own_.tap;
   config_.input_edge = own_.input_edge;
   config_ = pipeline::checked(config_, model_.layers.size());

@@ -104,7 +104,8 @@ Message WorkerParticipant::plan(const Message& command) {
     model::Model model = model::build_model(plan.model, plan.data);  // the client sends the weights
     insert_learned_codecs(model, plan, 0);
     local_ = std::make_unique<LocalTrainer>(
-        plan, model, LocalWorkers{{worker_}, devices, &tracer_, 0, {}, std::move(config_.replicas), config_.bucket_bytes});
+        plan, model,
+        LocalWorkers{{worker_}, devices, &tracer_, 0, {}, std::move(config_.replicas), config_.bucket_bytes, config_.codec_threads});
     plan_ = theirs;
     chunks_ = plan.chunks;
     fresh_ = true;

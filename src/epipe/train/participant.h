@@ -38,6 +38,7 @@ struct ParticipantConfig {
   const std::atomic<bool>* drain = nullptr;              // when true, answers ask the client to save and leave
   std::unique_ptr<transport::Group> replicas{};          // its worker in all replicas; null: there is one
   std::size_t bucket_bytes = std::size_t{4} << 20;       // of gradients that replicas sum at once
+  int codec_threads = 1;                                 // see pipeline/pipeline.h
 };
 
 // A process that another one leads.

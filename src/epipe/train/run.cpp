@@ -213,6 +213,7 @@ Run::Run(const TrainConfig& config, Tracer* tracer, PeerConnector* connector, st
   if (resizes_on_device(config_)) here.input_edge = config_.image_size;
   here.tap = std::move(tap);
   here.replicas = std::move(replicas);
+  here.codec_threads = config_.codec_threads;
   here.bucket_bytes = static_cast<std::size_t>(config_.bucket) << 10U;
   local_ = std::make_unique<LocalTrainer>(plan_, model_, std::move(here));
   CoordinatorConfig coordinator;
