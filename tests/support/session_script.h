@@ -11,8 +11,7 @@
 #include "epipe/base/queue.h"
 #include "epipe/serve/admission.h"
 #include "epipe/train/participant.h"
-#include "epipe/wire/crc32c.h"
-#include "epipe/wire/frame.h"
+#include "support/repaired_frame.h"
 #include "support/session_cases.h"
 
 // What a session is told and sent, as bytes: the inputs of fuzz/session_fuzz.cpp.
@@ -31,19 +30,6 @@ enum class Piece : std::uint8_t { kProper, kCommand, kJson, kFrame, kWholeFrame 
 inline constexpr std::uint8_t kPieces = 5;
 inline constexpr std::size_t kMaxPieces = 64;
 inline constexpr std::size_t kCuts = 2;  // with a neighbour of worker 1
-
-// The frame with the lengths and the checksum of its bytes, where it is long enough to have them.
-inline Bytes repaired(ByteView frame) {
-  Bytes out(frame.begin(), frame.end());
-  const MutableBytes bytes(out);
-  if (bytes.size() < wire::kFixedBytes) return out;
-  const auto header_bytes = load<std::uint32_t>(bytes, 16);
-  if (header_bytes > bytes.size()) return out;
-  store(bytes, 8, static_cast<std::uint64_t>(bytes.size() - header_bytes));
-  store(bytes, 20, std::uint32_t{0});
-  store(bytes, 20, wire::crc32c(bytes));
-  return out;
-}
 
 struct Script {
   std::size_t of = 0;  // of session_cases()

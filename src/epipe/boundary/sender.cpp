@@ -119,8 +119,10 @@ Bytes Sender::encode(const torch::Tensor& x, std::size_t part, const MicroBatchT
   }
   traffic.wire_bytes = frame.size();
   traffic.values = static_cast<std::uint64_t>(x.numel());
-  traffic.form = codec::chosen_form(frame);
-  if (micro_batch.measure_error) measure(x, frame, traffic);
+  const auto own = wire::read_own_frame(frame);
+  if (!own) throw std::logic_error("a frame of our own cannot be read: " + own.error().text());
+  traffic.form = codec::chosen_form(own.value());
+  if (micro_batch.measure_error) measure(x, own.value(), traffic);
   add(traffic);
   return frame;
 }
@@ -141,11 +143,9 @@ void Sender::encode_frame(const torch::Tensor& x, std::size_t part, const MicroB
   throw std::runtime_error(fmt::format("{}: {}", describe(config_, micro_batch.step, micro_batch.index), result.error().text()));
 }
 
-void Sender::measure(const torch::Tensor& x, const Bytes& frame, Traffic& traffic) {
-  const auto read = wire::read_frame(frame, config_.limits, &pool_);
-  if (!read) throw std::runtime_error("a frame of our own cannot be read: " + read.error().text());
-  if (read.value().header.non_finite && config_.flag_non_finite) return;
-  const auto decoded = decoder_.decode(read.value());
+void Sender::measure(const torch::Tensor& x, const wire::FrameView& frame, Traffic& traffic) const {
+  if (frame.header.non_finite) return;
+  const auto decoded = decoder_.decode(frame);
   if (!decoded) throw std::runtime_error("a frame of our own does not decode: " + decoded.error().text());
   const auto exact = x.to(torch::kFloat64);
   traffic.error_energy = (exact - decoded.value().to(x.device(), torch::kFloat64)).square().sum().item<double>();

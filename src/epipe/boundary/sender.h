@@ -45,7 +45,7 @@ class Sender {
   Bytes encode(const torch::Tensor& x, std::size_t part, const MicroBatchTensors& micro_batch, const codec::FrameTag& tag);
   void add(const Traffic& traffic);
   void encode_frame(const torch::Tensor& x, std::size_t part, const MicroBatchTensors& micro_batch, const codec::FrameTag& tag, Bytes& out);
-  void measure(const torch::Tensor& x, const Bytes& frame, Traffic& traffic);
+  void measure(const torch::Tensor& x, const wire::FrameView& frame, Traffic& traffic) const;
   codec::Codec& encoder(std::size_t part);
 
   BoundaryConfig config_;

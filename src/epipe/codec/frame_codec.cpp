@@ -141,13 +141,10 @@ Result<torch::Tensor> FrameDecoder::decode(const wire::FrameView& frame, const t
   return decode_by(*codecs_.at(payload_codec(spec_, header.dtype)), frame, device_, reuse);
 }
 
-std::string chosen_form(ByteView bytes) {
-  const auto header_bytes = bytes.size() < wire::kFixedBytes ? bytes.size() : load<std::uint32_t>(bytes, 16);
-  const std::size_t spec_at = bytes.size() < wire::kFixedBytes ? 0 : wire::kFixedBytes + 8 * std::size_t{load<std::uint8_t>(bytes, 40)};
-  if (header_bytes >= bytes.size() || spec_at + 4 > header_bytes) return {};
-  const std::string_view spec(reinterpret_cast<const char*>(bytes.data()) + spec_at, 4);
+std::string chosen_form(const wire::FrameView& frame) {
+  const std::string& spec = frame.header.codec;
   const bool entropy = spec.starts_with("ec") || spec.starts_with("dct") || spec.starts_with("auto");
-  return entropy ? form_name(bytes.subspan(header_bytes)) : std::string();
+  return entropy ? form_name(frame.payload) : std::string();
 }
 
 }  // namespace epipe::codec

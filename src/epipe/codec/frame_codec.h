@@ -37,8 +37,8 @@ Result<torch::Tensor> decode_frame(ByteView frame, const wire::Limits& limits, c
                                    const torch::Tensor& reuse = {});
 
 // What an entropy codec chose for the tensor of a frame: "dct 16", "blocks 16", "rows", "rows running", "rows neighbours", "zeros" or
-// "plain". Empty for other codecs, and for bytes that are no frame.
-std::string chosen_form(ByteView frame);
+// "plain". Empty for other codecs, and for a frame without values.
+std::string chosen_form(const wire::FrameView& frame);
 
 // What a frame without values stands for: its shape and type, filled with NaN.
 torch::Tensor not_a_number(const wire::FrameHeader& header);
