@@ -1,4 +1,5 @@
 #include <gtest/gtest.h>
+#include <torch/nn/modules/batchnorm.h>
 
 #include "epipe/layer/batch_norm.h"
 #include "epipe/layer/modules.h"
@@ -39,6 +40,23 @@ TEST(DeferredBatchNorm, NormalizesLikePyTorch) {
   const auto y = norm.forward(x, evaluation);
   const auto by_hand = (x - norm.running_mean.view({1, 3, 1, 1})) / (norm.running_var.view({1, 3, 1, 1}) + 1e-5).sqrt();
   EXPECT_TRUE(torch::allclose(y, by_hand, 1e-5, 1e-6));
+}
+
+TEST(DeferredBatchNorm, MovesItsStatisticsWithEveryForwardWhereNothingIsPipelined) {
+  torch::manual_seed(2);
+  DeferredBatchNorm norm(3);
+  torch::nn::BatchNorm2d expected(3);
+  ForwardContext at;
+  at.pipelined = false;
+  for (int i = 0; i < 2; ++i) {
+    const auto x = torch::randn({4, 3, 5, 5}) * 3 + i;
+    EXPECT_TRUE(torch::equal(norm.forward(x, at), expected->forward(x)));
+  }
+  EXPECT_TRUE(torch::equal(norm.running_mean, expected->running_mean));
+  EXPECT_TRUE(torch::equal(norm.running_var, expected->running_var));
+  EXPECT_EQ(norm.num_batches_tracked.item<std::int64_t>(), 2);
+  norm.commit_batch();
+  EXPECT_TRUE(torch::equal(norm.running_mean, expected->running_mean)) << "nothing is left to commit";
 }
 
 TEST(DeferredBatchNorm, TakesTheStatisticsOfAllReplicasFromTheSumOfTheirTotals) {

@@ -10,9 +10,7 @@
 #include "epipe/cli/bench/benches.h"
 #include "epipe/cli/command.h"
 #include "epipe/layer/autocast.h"
-#include "epipe/layer/batch_norm.h"
 #include "epipe/layer/memory_format.h"
-#include "epipe/layer/random.h"
 #include "epipe/model/model.h"
 #include "epipe/pipeline/pipeline.h"
 #include "epipe/train/loss.h"
@@ -82,9 +80,6 @@ class PlainLoop {
     for (const auto& layer : model_.layers) {
       layer->to(device);
       if (layer::wants_channels_last(device)) layer::to_channels_last(*layer);
-      for (const auto& module : layer->modules()) {
-        if (auto* const norm = dynamic_cast<layer::DeferredBatchNorm*>(module.get())) norm->update_at_once();
-      }
     }
     optimizer_ = std::make_unique<train::Optimizer>(make_optimizer(model_.layers));
   }
@@ -92,12 +87,12 @@ class PlainLoop {
     const Stopwatch watch;
     const layer::CastScope casts;
     layer::ForwardContext at;
+    at.pipelined = false;
     at.samples = subject_.batch.samples;
     at.side = subject_.batch.side;
     layer::Tensors x = subject_.batch.inputs;
     if (layer::wants_channels_last(device_)) x = layer::channels_last(std::move(x));
     {
-      const layer::TorchDropout dropout;
       const layer::Autocast autocast(device_.type(), precision_, true);
       for (const auto& layer : model_.layers) x = layer->forward(x, at);
     }

@@ -1,7 +1,6 @@
 // A build without CUDA: codecs have no twins, because there are no tensors on devices.
 #include <stdexcept>
 
-#include "epipe/codec/cuda/timer.h"
 #include "epipe/codec/cuda/twins.h"
 
 namespace epipe::codec {
@@ -16,8 +15,5 @@ std::unique_ptr<Twin> make_entropy_twin(EntropyKind, EntropyTarget) { return nul
 std::unique_ptr<Codec> on_any_device(std::unique_ptr<Codec> codec) { return codec; }
 
 DevicePayload new_payload(const torch::Tensor&, std::size_t) { throw std::logic_error("this epipe was built without CUDA"); }
-std::vector<double> device_times(const torch::Tensor&, int, const std::function<void()>&) {
-  throw std::runtime_error("this epipe was built without CUDA: configure with --preset cuda");
-}
 
 }  // namespace epipe::codec

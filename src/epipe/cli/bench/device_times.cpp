@@ -1,10 +1,10 @@
-#include "epipe/codec/cuda/timer.h"
+#include "epipe/cli/bench/device_times.h"
 
 #include <cuda_runtime.h>
 
 #include "epipe/codec/cuda/memory.h"
 
-namespace epipe::codec {
+namespace epipe::cli {
 
 std::vector<double> device_times(const torch::Tensor& x, int rounds, const std::function<void()>& work) {
   constexpr int kWarmUp = 2;
@@ -14,9 +14,9 @@ std::vector<double> device_times(const torch::Tensor& x, int rounds, const std::
   std::vector<double> times;
   for (int i = 0; i < rounds + kWarmUp; ++i) {
     float milliseconds = 0;
-    cudaEventRecord(begin, stream_of(x));
+    cudaEventRecord(begin, codec::stream_of(x));
     work();
-    cudaEventRecord(end, stream_of(x));
+    cudaEventRecord(end, codec::stream_of(x));
     cudaEventSynchronize(end);
     TORCH_CHECK(cudaEventElapsedTime(&milliseconds, begin, end) == cudaSuccess, "the work on the device failed");
     if (i >= kWarmUp) times.push_back(milliseconds);
@@ -26,4 +26,4 @@ std::vector<double> device_times(const torch::Tensor& x, int rounds, const std::
   return times;
 }
 
-}  // namespace epipe::codec
+}  // namespace epipe::cli
