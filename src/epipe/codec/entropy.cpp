@@ -8,7 +8,7 @@
 #include <limits>
 
 #include "epipe/codec/channel_means.h"
-#include "epipe/codec/cuda/twins.h"
+#include "epipe/codec/cuda/device_codecs.h"
 #include "epipe/codec/entropy_payload.h"
 #include "epipe/codec/factories.h"
 #include "epipe/codec/kernels/key.h"
@@ -185,7 +185,7 @@ class Entropy final : public Codec {
     control_.set_state(state);
     mixing_.set_state(state);
   }
-  std::unique_ptr<Twin> twin() const override { return make_entropy_twin(kind_, target_); }
+  std::unique_ptr<DeviceCodec> device_codec() const override { return make_entropy_device_codec(kind_, target_); }
 
  private:
   // False where no coded payload errs as little as was asked for.

@@ -12,7 +12,7 @@
 #include "epipe/cli/bench/torch_ops.h"
 #include "epipe/cli/command.h"
 #include "epipe/cli/measurement.h"
-#include "epipe/codec/cuda/twin.h"
+#include "epipe/codec/cuda/device_codec.h"
 #include "epipe/codec/measure.h"
 
 namespace epipe::cli {
@@ -66,14 +66,14 @@ double copy_time(const torch::Tensor& x, int rounds) {
 std::optional<Row> measure_codec(const NamedTensor& tensor, const std::string& spec, int rounds) {
   const torch::Tensor& x = tensor.x;
   const auto codec = codec_from_flag(spec, {});
-  const auto twin = codec->twin();
-  if (twin == nullptr || !twin->encode(x, {})) return std::nullopt;
+  const auto device_codec = codec->device_codec();
+  if (device_codec == nullptr || !device_codec->encode(x, {})) return std::nullopt;
   codec::DevicePayload payload;
   auto decoded = torch::empty_like(x);
   Row row{tensor.name, spec, x.nbytes(), 0, 0, 0, 0, copy_time(x, rounds)};
-  row.encode_ms = median(device_times(x, rounds, [&] { payload = twin->encode(x, {}).value(); }));
+  row.encode_ms = median(device_times(x, rounds, [&] { payload = device_codec->encode(x, {}).value(); }));
   row.decode_ms = median(device_times(x, rounds, [&] {
-    if (!twin->decode_into(decoded, payload, {})) throw std::runtime_error(spec + " does not decode its own payload");
+    if (!device_codec->decode_into(decoded, payload, {})) throw std::runtime_error(spec + " does not decode its own payload");
   }));
   row.payload_bytes = payload.size;
   row.rel_error = codec::relative_error(x, decoded);

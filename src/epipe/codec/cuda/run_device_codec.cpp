@@ -1,7 +1,7 @@
 #include <algorithm>
 
+#include "epipe/codec/cuda/device_codecs.h"
 #include "epipe/codec/cuda/memory.h"
-#include "epipe/codec/cuda/twins.h"
 #include "epipe/codec/kernels/cuda/order.h"
 #include "epipe/codec/kernels/cuda/runs.h"
 
@@ -14,11 +14,11 @@ using kernels::KeyOf;
 using kernels::KeyRange;
 using kernels::Run;
 
-constexpr std::size_t kTwinFastSample = 1U << 14;  // pinned in docs/codecs.md
+constexpr std::size_t kDeviceFastSample = 1U << 14;  // pinned in docs/codecs.md
 
-class RunTwin final : public Twin {
+class RunDeviceCodec final : public DeviceCodec {
  public:
-  RunTwin(RunBorders borders, unsigned level_bits, unsigned split_bits)
+  RunDeviceCodec(RunBorders borders, unsigned level_bits, unsigned split_bits)
       : borders_(borders), level_bits_(level_bits), split_bits_(split_bits) {}
 
   std::optional<DevicePayload> encode(const torch::Tensor& x, const EncodeContext&) override {
@@ -60,7 +60,7 @@ class RunTwin final : public Twin {
     const DeviceArray<KeyRange> range(x, 1);
     if (borders_ == RunBorders::kFast || shape.sent == 1) cuda::key_range(x.data_ptr<float>(), n, KeyOf::kValue, range.data(), stream);
     if (borders_ == RunBorders::kFast) {
-      const std::size_t m = std::min(n, kTwinFastSample);
+      const std::size_t m = std::min(n, kDeviceFastSample);
       const DeviceArray<float> sample(x, m);
       cuda::sample_values(x.data_ptr<float>(), n, sample.data(), m, stream);
       std::vector<std::uint64_t> ranks;
@@ -96,8 +96,8 @@ class RunTwin final : public Twin {
 
 }  // namespace
 
-std::unique_ptr<Twin> make_run_twin(RunBorders borders, unsigned level_bits, unsigned split_bits) {
-  return std::make_unique<RunTwin>(borders, level_bits, split_bits);
+std::unique_ptr<DeviceCodec> make_run_device_codec(RunBorders borders, unsigned level_bits, unsigned split_bits) {
+  return std::make_unique<RunDeviceCodec>(borders, level_bits, split_bits);
 }
 
 }  // namespace epipe::codec

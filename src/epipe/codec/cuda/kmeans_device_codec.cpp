@@ -1,8 +1,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "epipe/codec/cuda/device_codecs.h"
 #include "epipe/codec/cuda/memory.h"
-#include "epipe/codec/cuda/twins.h"
 #include "epipe/codec/kernels/cuda/order.h"
 #include "epipe/codec/kernels/cuda/runs.h"
 #include "epipe/codec/kernels/key.h"
@@ -13,9 +13,9 @@ namespace {
 namespace cuda = kernels::cuda;
 using kernels::Key;
 
-class KMeansTwin final : public Twin {
+class KMeansDeviceCodec final : public DeviceCodec {
  public:
-  KMeansTwin(unsigned bits, KMeansFit fit) : bits_(bits), fit_(std::move(fit)) {}
+  KMeansDeviceCodec(unsigned bits, KMeansFit fit) : bits_(bits), fit_(std::move(fit)) {}
 
   std::optional<DevicePayload> encode(const torch::Tensor& x, const EncodeContext&) override {
     const auto n = static_cast<std::size_t>(x.numel());
@@ -78,6 +78,8 @@ class KMeansTwin final : public Twin {
 
 }  // namespace
 
-std::unique_ptr<Twin> make_kmeans_twin(unsigned bits, KMeansFit fit) { return std::make_unique<KMeansTwin>(bits, std::move(fit)); }
+std::unique_ptr<DeviceCodec> make_kmeans_device_codec(unsigned bits, KMeansFit fit) {
+  return std::make_unique<KMeansDeviceCodec>(bits, std::move(fit));
+}
 
 }  // namespace epipe::codec

@@ -1,8 +1,8 @@
 #include <cmath>
 
 #include "epipe/codec/channel_means.h"
+#include "epipe/codec/cuda/device_codecs.h"
 #include "epipe/codec/cuda/entropy_passes.h"
-#include "epipe/codec/cuda/twins.h"
 #include "epipe/codec/kernels/cuda/means.h"
 #include "epipe/codec/kernels/cuda/mix.h"
 #include "epipe/codec/kernels/cuda/plain.h"
@@ -20,9 +20,9 @@ namespace cuda = kernels::cuda;
 
 constexpr std::size_t kMostFront = std::size_t{1} << 17U;  // bytes: head, tables and chunk sizes of nearly every payload
 
-class EntropyTwin final : public Twin {
+class EntropyDeviceCodec final : public DeviceCodec {
  public:
-  EntropyTwin(EntropyKind kind, EntropyTarget target) : control_(kind, target, {}), mixing_(kind) {}
+  EntropyDeviceCodec(EntropyKind kind, EntropyTarget target) : control_(kind, target, {}), mixing_(kind) {}
 
   std::optional<DevicePayload> encode(const torch::Tensor& x, const EncodeContext& at) override {
     DevicePasses passes(x);
@@ -258,6 +258,8 @@ class EntropyTwin final : public Twin {
 
 }  // namespace
 
-std::unique_ptr<Twin> make_entropy_twin(EntropyKind kind, EntropyTarget target) { return std::make_unique<EntropyTwin>(kind, target); }
+std::unique_ptr<DeviceCodec> make_entropy_device_codec(EntropyKind kind, EntropyTarget target) {
+  return std::make_unique<EntropyDeviceCodec>(kind, target);
+}
 
 }  // namespace epipe::codec

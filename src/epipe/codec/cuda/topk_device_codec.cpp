@@ -1,7 +1,7 @@
 #include <limits>
 
+#include "epipe/codec/cuda/device_codecs.h"
 #include "epipe/codec/cuda/memory.h"
-#include "epipe/codec/cuda/twins.h"
 #include "epipe/codec/kernels/cuda/compact.h"
 #include "epipe/codec/kernels/cuda/order.h"
 #include "epipe/codec/kernels/key.h"
@@ -13,12 +13,12 @@ namespace cuda = kernels::cuda;
 using kernels::Key;
 using kernels::KeyOf;
 
-constexpr std::size_t kTwinHeadBytes = 1 + 8;
+constexpr std::size_t kDeviceHeadBytes = 1 + 8;
 constexpr std::size_t kMostValues = std::numeric_limits<std::uint32_t>::max();
 
-class TopKTwin final : public Twin {
+class TopKDeviceCodec final : public DeviceCodec {
  public:
-  TopKTwin(TopKShape shape, std::unique_ptr<Twin> inner) : shape_(std::move(shape)), inner_(std::move(inner)) {}
+  TopKDeviceCodec(TopKShape shape, std::unique_ptr<DeviceCodec> inner) : shape_(std::move(shape)), inner_(std::move(inner)) {}
 
   std::optional<DevicePayload> encode(const torch::Tensor& x, const EncodeContext& at) override {
     const auto n = static_cast<std::size_t>(x.numel());
@@ -36,17 +36,17 @@ class TopKTwin final : public Twin {
 
   bool decode_into(torch::Tensor& x, const DevicePayload& in, ByteView host) const override {
     const auto n = static_cast<std::size_t>(x.numel());
-    if (n > kMostValues || in.size < kTwinHeadBytes) return false;
+    if (n > kMostValues || in.size < kDeviceHeadBytes) return false;
     const Stream stream = stream_of(x);
     const auto* const bytes = in.bytes.data_ptr<std::uint8_t>();
-    const auto head = fetch_array(bytes, kTwinHeadBytes, stream);
+    const auto head = fetch_array(bytes, kDeviceHeadBytes, stream);
     const std::uint8_t form = head[0];
     std::uint64_t count;
     std::memcpy(&count, head.data() + 1, sizeof(count));
     if (form > 1 || count > shape_.kept_count(n)) return false;
     const std::size_t position_bytes = shape_.position_bytes(form == 1, n, count);
-    if (in.size - kTwinHeadBytes < position_bytes) return false;
-    const std::size_t values_at = kTwinHeadBytes + position_bytes;
+    if (in.size - kDeviceHeadBytes < position_bytes) return false;
+    const std::size_t values_at = kDeviceHeadBytes + position_bytes;
     const auto bounds = shape_.inner_bounds(count);
     if (in.size - values_at < bounds.min || in.size - values_at > bounds.max) return false;
 
@@ -55,7 +55,7 @@ class TopKTwin final : public Twin {
       const DevicePayload values = part_of(in, values_at, in.size - values_at);
       if (!inner_->decode_into(kept, values, host.empty() ? host : host.subspan(values_at))) return false;
     }
-    const DevicePayload positions = part_of(in, kTwinHeadBytes, position_bytes);
+    const DevicePayload positions = part_of(in, kDeviceHeadBytes, position_bytes);
     const auto* const words = reinterpret_cast<const std::uint32_t*>(positions.bytes.data_ptr<std::uint8_t>());
     const DeviceArray<std::uint32_t> wrong(x, 1);
     clear(wrong.data(), 4, stream);
@@ -117,22 +117,22 @@ class TopKTwin final : public Twin {
     Bytes head;
     append(head, static_cast<std::uint8_t>(bitmap ? 1 : 0));
     append(head, static_cast<std::uint64_t>(kept.count));
-    DevicePayload payload = new_payload(x, kTwinHeadBytes + position_bytes + values.size);
+    DevicePayload payload = new_payload(x, kDeviceHeadBytes + position_bytes + values.size);
     auto* const out = payload.bytes.data_ptr<std::uint8_t>();
     send(out, head.data(), head.size(), stream);
-    copy(out + kTwinHeadBytes, words.data(), position_bytes, stream);
-    if (values.size > 0) copy(out + kTwinHeadBytes + position_bytes, values.bytes.data_ptr(), values.size, stream);
+    copy(out + kDeviceHeadBytes, words.data(), position_bytes, stream);
+    if (values.size > 0) copy(out + kDeviceHeadBytes + position_bytes, values.bytes.data_ptr(), values.size, stream);
     return payload;
   }
 
   TopKShape shape_;
-  std::unique_ptr<Twin> inner_;
+  std::unique_ptr<DeviceCodec> inner_;
 };
 
 }  // namespace
 
-std::unique_ptr<Twin> make_topk_twin(TopKShape shape, std::unique_ptr<Twin> inner) {
-  return inner == nullptr ? nullptr : std::make_unique<TopKTwin>(std::move(shape), std::move(inner));
+std::unique_ptr<DeviceCodec> make_topk_device_codec(TopKShape shape, std::unique_ptr<DeviceCodec> inner) {
+  return inner == nullptr ? nullptr : std::make_unique<TopKDeviceCodec>(std::move(shape), std::move(inner));
 }
 
 }  // namespace epipe::codec

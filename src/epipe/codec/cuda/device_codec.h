@@ -19,9 +19,9 @@ struct DevicePayload {
 };
 
 // Work is queued on the current stream of x's device, and waited for on that stream alone.
-class Twin {
+class DeviceCodec {
  public:
-  virtual ~Twin() = default;
+  virtual ~DeviceCodec() = default;
   // x is contiguous float32 on a device, not empty. nullopt when the codec itself has to do it: mostly to give an error.
   virtual std::optional<DevicePayload> encode(const torch::Tensor& x, const EncodeContext& at) = 0;
   // Fills x, contiguous float32 on the payload's device, not empty; its length was checked. False when the payload is none of this codec.
@@ -31,7 +31,7 @@ class Twin {
   virtual void set_state(const State&) {}
 };
 
-// Makes a codec take tensors on any device: through its twin where it has one, else by way of the host.
+// Makes a codec take tensors on any device: through its device codec where it has one, else by way of the host.
 std::unique_ptr<Codec> on_any_device(std::unique_ptr<Codec> codec);
 
 // A buffer of uninitialised bytes on x's device, with the room a DevicePayload needs.

@@ -1,5 +1,5 @@
+#include "epipe/codec/cuda/device_codecs.h"
 #include "epipe/codec/cuda/memory.h"
-#include "epipe/codec/cuda/twins.h"
 #include "epipe/codec/kernels/cuda/plain.h"
 
 namespace epipe::codec {
@@ -7,9 +7,10 @@ namespace {
 
 namespace cuda = kernels::cuda;
 
-class PlainTwin final : public Twin {
+class PlainDeviceCodec final : public DeviceCodec {
  public:
-  explicit PlainTwin(PlainFormat format) : format_(static_cast<cuda::Format>(format)), bytes_(format == PlainFormat::kFp32 ? 4 : 2) {}
+  explicit PlainDeviceCodec(PlainFormat format)
+      : format_(static_cast<cuda::Format>(format)), bytes_(format == PlainFormat::kFp32 ? 4 : 2) {}
 
   std::optional<DevicePayload> encode(const torch::Tensor& x, const EncodeContext&) override {
     const auto n = static_cast<std::size_t>(x.numel());
@@ -35,6 +36,6 @@ class PlainTwin final : public Twin {
 
 }  // namespace
 
-std::unique_ptr<Twin> make_plain_twin(PlainFormat format) { return std::make_unique<PlainTwin>(format); }
+std::unique_ptr<DeviceCodec> make_plain_device_codec(PlainFormat format) { return std::make_unique<PlainDeviceCodec>(format); }
 
 }  // namespace epipe::codec

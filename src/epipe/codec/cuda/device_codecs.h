@@ -3,11 +3,11 @@
 #include <functional>
 #include <vector>
 
-#include "epipe/codec/cuda/twin.h"
+#include "epipe/codec/cuda/device_codec.h"
 #include "epipe/codec/factories.h"
 #include "epipe/codec/thin_product.h"
 
-// One factory per twin; the codecs' own twin() call them. All give null in a build without CUDA.
+// One factory per device codec; the codecs' own device_codec() call them. All give null in a build without CUDA.
 namespace epipe::codec {
 
 enum class PlainFormat : std::uint8_t { kFp32, kFp16, kBf16 };
@@ -35,12 +35,13 @@ struct FactorForm {
   std::function<PayloadBounds(std::size_t part, const TensorSpec&)> bounds;
 };
 
-std::unique_ptr<Twin> make_plain_twin(PlainFormat format);
-std::unique_ptr<Twin> make_run_twin(RunBorders borders, unsigned level_bits, unsigned split_bits);
-std::unique_ptr<Twin> make_kmeans_twin(unsigned bits, KMeansFit fit);
-std::unique_ptr<Twin> make_topk_twin(TopKShape shape, std::unique_ptr<Twin> inner);                  // null when the inner one is
-std::unique_ptr<Twin> make_lowrank_twin(FactorForm form, std::vector<std::unique_ptr<Twin>> inner);  // null when one of them is
-std::unique_ptr<Twin> make_power_twin(FactorForm form, std::vector<std::unique_ptr<Twin>> inner);
-std::unique_ptr<Twin> make_entropy_twin(EntropyKind kind, EntropyTarget target);
+std::unique_ptr<DeviceCodec> make_plain_device_codec(PlainFormat format);
+std::unique_ptr<DeviceCodec> make_run_device_codec(RunBorders borders, unsigned level_bits, unsigned split_bits);
+std::unique_ptr<DeviceCodec> make_kmeans_device_codec(unsigned bits, KMeansFit fit);
+std::unique_ptr<DeviceCodec> make_topk_device_codec(TopKShape shape, std::unique_ptr<DeviceCodec> inner);  // null when the inner one is
+std::unique_ptr<DeviceCodec> make_lowrank_device_codec(FactorForm form,
+                                                       std::vector<std::unique_ptr<DeviceCodec>> inner);  // null when one of them is
+std::unique_ptr<DeviceCodec> make_power_device_codec(FactorForm form, std::vector<std::unique_ptr<DeviceCodec>> inner);
+std::unique_ptr<DeviceCodec> make_entropy_device_codec(EntropyKind kind, EntropyTarget target);
 
 }  // namespace epipe::codec

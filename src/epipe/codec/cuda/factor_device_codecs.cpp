@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
+#include "epipe/codec/cuda/device_codecs.h"
 #include "epipe/codec/cuda/memory.h"
-#include "epipe/codec/cuda/twins.h"
 #include "epipe/codec/kernels/cuda/factors.h"
 #include "epipe/codec/kernels/cuda/order.h"
 #include "epipe/codec/kernels/cuda/thin_product.h"
@@ -16,7 +16,7 @@ namespace {
 
 namespace cuda = kernels::cuda;
 using Factors = std::vector<torch::Tensor>;
-using Twins = std::vector<std::unique_ptr<Twin>>;
+using DeviceCodecs = std::vector<std::unique_ptr<DeviceCodec>>;
 
 constexpr std::size_t kLengthBytes = sizeof(std::uint64_t);
 
@@ -28,10 +28,10 @@ bool all_finite(const torch::Tensor& x) {
   return kernels::all_finite(fetch_one(range.data(), stream_of(x)));
 }
 
-// A tensor as factors, each coded by a twin of its own.
-class FactorTwin : public Twin {
+// A tensor as factors, each coded by a device codec of its own.
+class FactorDeviceCodec : public DeviceCodec {
  public:
-  FactorTwin(FactorForm form, Twins inner) : form_(std::move(form)), inner_(std::move(inner)) {}
+  FactorDeviceCodec(FactorForm form, DeviceCodecs inner) : form_(std::move(form)), inner_(std::move(inner)) {}
 
   std::optional<DevicePayload> encode(const torch::Tensor& x, const EncodeContext& at) override {
     const auto product = form_.product(spec_of(x));
@@ -124,12 +124,12 @@ class FactorTwin : public Twin {
   }
 
   FactorForm form_;
-  Twins inner_;
+  DeviceCodecs inner_;
 };
 
-class LowRankTwin final : public FactorTwin {
+class LowRankDeviceCodec final : public FactorDeviceCodec {
  public:
-  using FactorTwin::FactorTwin;
+  using FactorDeviceCodec::FactorDeviceCodec;
 
  private:
   std::optional<Factors> split(const torch::Tensor& x, const ThinShape& product) override {
@@ -154,19 +154,19 @@ class LowRankTwin final : public FactorTwin {
   Sides sides(const Factors& factors) const override { return {factors[0] * factors[1].unsqueeze(-2), factors[2]}; }
 };
 
-class PowerTwin final : public FactorTwin {
+class PowerDeviceCodec final : public FactorDeviceCodec {
  public:
-  using FactorTwin::FactorTwin;
+  using FactorDeviceCodec::FactorDeviceCodec;
 
   State state() const override {
-    State all = FactorTwin::state();
+    State all = FactorDeviceCodec::state();
     if (warm_.defined()) all.emplace(kWarmP, warm_.cpu());
     return all;
   }
   void set_state(const State& state) override {
     const auto found = state.find(kWarmP);
     warm_ = found == state.end() ? torch::Tensor() : found->second.clone();
-    FactorTwin::set_state(state);
+    FactorDeviceCodec::set_state(state);
   }
 
  private:
@@ -192,18 +192,18 @@ class PowerTwin final : public FactorTwin {
   torch::Tensor warm_;  // P of the last call; undefined before the first
 };
 
-bool all_there(const Twins& twins) {
-  return std::all_of(twins.begin(), twins.end(), [](const auto& twin) { return twin != nullptr; });
+bool all_there(const DeviceCodecs& device_codecs) {
+  return std::all_of(device_codecs.begin(), device_codecs.end(), [](const auto& device_codec) { return device_codec != nullptr; });
 }
 
 }  // namespace
 
-std::unique_ptr<Twin> make_lowrank_twin(FactorForm form, Twins inner) {
-  return all_there(inner) ? std::make_unique<LowRankTwin>(std::move(form), std::move(inner)) : nullptr;
+std::unique_ptr<DeviceCodec> make_lowrank_device_codec(FactorForm form, DeviceCodecs inner) {
+  return all_there(inner) ? std::make_unique<LowRankDeviceCodec>(std::move(form), std::move(inner)) : nullptr;
 }
 
-std::unique_ptr<Twin> make_power_twin(FactorForm form, Twins inner) {
-  return all_there(inner) ? std::make_unique<PowerTwin>(std::move(form), std::move(inner)) : nullptr;
+std::unique_ptr<DeviceCodec> make_power_device_codec(FactorForm form, DeviceCodecs inner) {
+  return all_there(inner) ? std::make_unique<PowerDeviceCodec>(std::move(form), std::move(inner)) : nullptr;
 }
 
 }  // namespace epipe::codec
