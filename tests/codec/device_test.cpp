@@ -18,7 +18,7 @@ struct DeviceCase {
   torch::Tensor x;
 };
 
-// Channels that are combinations of three smooth maps: mixed before they are coded.
+// Channels that are combinations of three smooth maps: coded by their KLT.
 torch::Tensor channels_of_three_maps(std::int64_t n, std::int64_t channels, std::int64_t edge) {
   const auto maps = torch::avg_pool2d(torch::randn({n, 3, edge + 6, edge + 6}), 7, 1);
   return torch::einsum("ck,nkhw->nchw", {torch::randn({channels, 3}), maps}) + 0.005 * torch::randn({n, channels, edge, edge});

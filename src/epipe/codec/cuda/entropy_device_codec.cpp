@@ -3,15 +3,15 @@
 #include "epipe/codec/channel_means.h"
 #include "epipe/codec/cuda/device_codecs.h"
 #include "epipe/codec/cuda/entropy_passes.h"
+#include "epipe/codec/kernels/cuda/klt.h"
 #include "epipe/codec/kernels/cuda/means.h"
-#include "epipe/codec/kernels/cuda/mix.h"
 #include "epipe/codec/kernels/cuda/plain.h"
 #include "epipe/codec/kernels/cuda/rans.h"
 #include "epipe/codec/kernels/cuda/transform.h"
 #include "epipe/codec/kernels/key.h"
 #include "epipe/codec/kernels/rans.h"
 #include "epipe/codec/kernels/transform.h"
-#include "epipe/codec/mix_control.h"
+#include "epipe/codec/klt_control.h"
 
 namespace epipe::codec {
 namespace {
@@ -22,7 +22,7 @@ constexpr std::size_t kMostFront = std::size_t{1} << 17U;  // bytes: head, table
 
 class EntropyDeviceCodec final : public DeviceCodec {
  public:
-  EntropyDeviceCodec(EntropyKind kind, EntropyTarget target) : control_(kind, target, {}), mixing_(kind) {}
+  EntropyDeviceCodec(EntropyKind kind, EntropyTarget target) : control_(kind, target, {}), klt_(kind) {}
 
   std::optional<DevicePayload> encode(const torch::Tensor& x, const EncodeContext& at) override {
     DevicePasses passes(x);
@@ -40,8 +40,8 @@ class EntropyDeviceCodec final : public DeviceCodec {
       const std::size_t means = front.size();
       if (const auto plan = choose_plan(x, passes, at.frozen)) {
         write_basis(plan->basis, front);
-        DevicePasses mixed(mixed_by(x, plan->from_channels));
-        payload = write(x, mixed, kernels::key_value(mixed.largest()), 0, {plan->aside.bytes + means, plan->aside.skew}, at);
+        DevicePasses in_basis(transformed(x, plan->from_channels));
+        payload = write(x, in_basis, kernels::key_value(in_basis.largest()), 0, {plan->aside.bytes + means, plan->aside.skew}, at);
       } else {
         payload = write(x, passes, largest, 0, {means}, at);
       }
@@ -59,7 +59,7 @@ class EntropyDeviceCodec final : public DeviceCodec {
       case PayloadKind::kPlain: return decode_plain(x, in);
       case PayloadKind::kZeros: return in.size == 1 && decode_zeros(x);
       case PayloadKind::kCoded:
-      case PayloadKind::kMixed:
+      case PayloadKind::kKlt:
       case PayloadKind::kWithMeans: return decode_coded(x, in, first);
       default: return false;
     }
@@ -67,12 +67,12 @@ class EntropyDeviceCodec final : public DeviceCodec {
 
   State state() const override {
     State all = control_.state();
-    mixing_.add_state(all);
+    klt_.add_state(all);
     return all;
   }
   void set_state(const State& state) override {
     control_.set_state(state);
-    mixing_.set_state(state);
+    klt_.set_state(state);
   }
 
  private:
@@ -90,23 +90,23 @@ class EntropyDeviceCodec final : public DeviceCodec {
     const auto cost = [&](DevicePasses& own, const Aside& aside) {
       return control_.cost(spec_of(x), kernels::key_value(own.largest()), own, aside);
     };
-    const auto mixed_cost = [&](const ChannelPlan& plan) {
-      DevicePasses mixed(mixed_by(x, plan.from_channels));
-      return cost(mixed, plan.aside);
+    const auto klt_cost = [&](const ChannelPlan& plan) {
+      DevicePasses in_basis(transformed(x, plan.from_channels));
+      return cost(in_basis, plan.aside);
     };
-    return mixing_.choose(x, control_, {[&] { return cost(passes, {}); }, mixed_cost}, frozen);
+    return klt_.choose(x, control_, {[&] { return cost(passes, {}); }, klt_cost}, frozen);
   }
 
-  static torch::Tensor mixed_by(const torch::Tensor& x, std::span<const float> matrix) {
+  static torch::Tensor transformed(const torch::Tensor& x, std::span<const float> matrix) {
     auto y = torch::empty_like(x);
-    mix(x, matrix, y);
+    multiply_channels(x, matrix, y);
     return y;
   }
-  static void mix(const torch::Tensor& x, std::span<const float> matrix, torch::Tensor& y) {
+  static void multiply_channels(const torch::Tensor& x, std::span<const float> matrix, torch::Tensor& y) {
     static_assert(ChannelBasis::kMostChannels == cuda::kMostChannels);
     const auto there = sent_array<float>(x, matrix);
-    cuda::mix_channels(x.data_ptr<float>(), static_cast<std::uint64_t>(x.size(0)), static_cast<unsigned>(x.size(1)),
-                       static_cast<std::uint64_t>(x.size(2) * x.size(3)), there.data(), y.data_ptr<float>(), stream_of(x));
+    cuda::multiply_channels(x.data_ptr<float>(), static_cast<std::uint64_t>(x.size(0)), static_cast<unsigned>(x.size(1)),
+                            static_cast<std::uint64_t>(x.size(2) * x.size(3)), there.data(), y.data_ptr<float>(), stream_of(x));
   }
 
   static cuda::Maps maps_of(const torch::Tensor& x) {
@@ -154,7 +154,7 @@ class EntropyDeviceCodec final : public DeviceCodec {
     const DeviceArray<std::uint32_t> unsound(x, 1);
     clear(unsound.data(), 4, stream_of(x));
     decode_chunks(x, coded, front.value(), unsound.data());
-    if (basis) mix(x, basis->to_channels(), x);
+    if (basis) multiply_channels(x, basis->to_channels(), x);
     if (!means.empty()) set_means(x, means);
     return fetch_one(unsound.data(), stream_of(x)) == 0;  // the only wait, where the host has the payload
   }
@@ -253,7 +253,7 @@ class EntropyDeviceCodec final : public DeviceCodec {
   }
 
   RateControl control_;
-  MixControl mixing_;
+  KltControl klt_;
 };
 
 }  // namespace

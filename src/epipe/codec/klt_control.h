@@ -26,18 +26,18 @@ struct ChannelPlan {
   Aside aside;
 };
 
-// Decides whether the channels of a tensor are mixed, and how; does not care where the tensor lies.
-class MixControl {
+// Decides whether the channels of a tensor are coded by their KLT, and in which basis; does not care where the tensor lies.
+class KltControl {
  public:
-  explicit MixControl(EntropyKind kind) : wanted_(kind != EntropyKind::kEc) {}
+  explicit KltControl(EntropyKind kind) : wanted_(kind != EntropyKind::kEc) {}
 
   // What an encoder can do with the tensor.
   struct Trial {
-    std::function<double()> plain;                    // what coding it costs
-    std::function<double(const ChannelPlan&)> mixed;  // in this basis
+    std::function<double()> plain;                  // what coding it costs
+    std::function<double(const ChannelPlan&)> klt;  // in this basis
   };
 
-  // How to mix them, or null. Tries it out on the first call, for other channels, and now and then; the basis is renewed more often.
+  // The basis, or null. Tries it out on the first call, for other channels, and now and then; the basis is renewed more often.
   // Remembers what it found unless `frozen`. Where it goes from one way to the other, what `control` remembers is of no use and forgotten.
   std::shared_ptr<const ChannelPlan> choose(const torch::Tensor& x, RateControl& control, const Trial& trial, bool frozen);
 

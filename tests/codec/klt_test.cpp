@@ -1,4 +1,4 @@
-// Channels that are mixed before they are coded: what it gains, when it is done, what frames and states hold, damage.
+// KLT of channels before they are coded: what it gains, when it is done, what frames and states hold, damage.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -25,7 +25,7 @@ torch::Tensor related_channels(std::int64_t n, std::int64_t channels, std::int64
   return torch::einsum("ck,nkhw->nchw", {torch::randn({channels, 3}), maps}) + 0.05 * torch::randn({n, channels, edge, edge});
 }
 
-bool is_mixed(const Bytes& payload) { return form_name(payload).starts_with("mixed "); }
+bool is_klt(const Bytes& payload) { return form_name(payload).starts_with("klt "); }
 
 double error_of(const std::string& spec, const torch::Tensor& x) { return relative_error(x, round_trip(spec, x)); }
 
@@ -72,26 +72,26 @@ TEST(ChannelBasis, IsTheChannelsThemselvesWhereThereIsNothingToLearn) {
   }
 }
 
-TEST(Mixing, HalvesTheErrorOfRelatedChannelsAtLeast) {
+TEST(Klt, HalvesTheErrorOfRelatedChannelsAtLeast) {
   torch::manual_seed(3);
   const auto x = related_channels(8, 32, 64);
-  const auto alone = x.reshape({8 * 32, 1, 64, 64});  // the same maps; a single channel cannot be mixed
+  const auto alone = x.reshape({8 * 32, 1, 64, 64});  // the same maps; a single channel has no KLT
   for (const std::string spec : {"dct:0.25", "dct:1", "auto:1"}) {
-    EXPECT_TRUE(is_mixed(payload_of(*codec_of(spec), x))) << spec;
+    EXPECT_TRUE(is_klt(payload_of(*codec_of(spec), x))) << spec;
     EXPECT_LT(error_of(spec, x), 0.5 * error_of(spec, alone)) << spec;
   }
 }
 
-TEST(Mixing, LeavesUnrelatedChannelsAndOtherCodecsAlone) {
+TEST(Klt, LeavesUnrelatedChannelsAndOtherCodecsAlone) {
   torch::manual_seed(4);
-  EXPECT_FALSE(is_mixed(payload_of(*codec_of("dct:1"), square_maps(4, 32, 64))));
-  EXPECT_FALSE(is_mixed(payload_of(*codec_of("dct:1"), torch::randn({4, 32, 64, 64}))));
-  EXPECT_FALSE(is_mixed(payload_of(*codec_of("ec:1"), related_channels(4, 32, 64))));
-  EXPECT_FALSE(is_mixed(payload_of(*codec_of("dct:1"), related_channels(1, 32, 16)))) << "the basis would take an eighth of the rate";
-  EXPECT_FALSE(is_mixed(payload_of(*codec_of("dct:1"), related_channels(4, 65, 32)))) << "too many channels";
+  EXPECT_FALSE(is_klt(payload_of(*codec_of("dct:1"), square_maps(4, 32, 64))));
+  EXPECT_FALSE(is_klt(payload_of(*codec_of("dct:1"), torch::randn({4, 32, 64, 64}))));
+  EXPECT_FALSE(is_klt(payload_of(*codec_of("ec:1"), related_channels(4, 32, 64))));
+  EXPECT_FALSE(is_klt(payload_of(*codec_of("dct:1"), related_channels(1, 32, 16)))) << "the basis would take an eighth of the rate";
+  EXPECT_FALSE(is_klt(payload_of(*codec_of("dct:1"), related_channels(4, 65, 32)))) << "too many channels";
 }
 
-TEST(Mixing, KeepsTheRate) {
+TEST(Klt, KeepsTheRate) {
   torch::manual_seed(5);
   for (const double rate : {0.25, 1.0}) {
     const auto codec = codec_of(fmt::format("dct:{}", rate));
@@ -106,25 +106,25 @@ TEST(Mixing, KeepsTheRate) {
   }
 }
 
-TEST(Mixing, KeepsAnErrorBound) {
+TEST(Klt, KeepsAnErrorBound) {
   torch::manual_seed(6);
   const auto x = related_channels(4, 32, 64);
   for (const double error : {0.1, 0.01, 1e-4}) {
     const std::string spec = fmt::format("dct@{}", error);
-    EXPECT_TRUE(is_mixed(payload_of(*codec_of(spec), x)));
+    EXPECT_TRUE(is_klt(payload_of(*codec_of(spec), x)));
     EXPECT_LE(error_of(spec, x), error * 1.0001);
     EXPECT_GE(error_of(spec, x), error * 0.75);
   }
 }
 
-TEST(Mixing, GivesTheSameFrameOnEveryInstructionSetAndForAnyThreads) {
+TEST(Klt, GivesTheSameFrameOnEveryInstructionSetAndForAnyThreads) {
   torch::manual_seed(7);
   for (const auto& x : {related_channels(3, 5, 33), related_channels(4, 32, 40), related_channels(2, 64, 48)}) {
     CodecOptions options;
     options.kernels = &kernels::scalar();
     const auto reference = make_codec("dct:4", options);
     const Bytes payload = payload_of(*reference.value(), x);
-    ASSERT_TRUE(is_mixed(payload));
+    ASSERT_TRUE(is_klt(payload));
     const auto values = decoded(*reference.value(), payload, x.sizes());
     ThreadPool pool(3);
     for (const kernels::Kernels* kernels : {kernels::avx2(), kernels::avx512()}) {
@@ -140,14 +140,14 @@ TEST(Mixing, GivesTheSameFrameOnEveryInstructionSetAndForAnyThreads) {
   }
 }
 
-TEST(Mixing, GoesOnFromItsState) {
+TEST(Klt, GoesOnFromItsState) {
   torch::manual_seed(8);
   std::vector<torch::Tensor> tensors;
   for (int i = 0; i < 70; ++i) tensors.push_back(related_channels(1, 8, 32));  // beyond the call that tries it again
   const auto whole = codec_of("dct:2");
   std::vector<Bytes> payloads;
   for (const auto& x : tensors) payloads.push_back(payload_of(*whole, x));
-  EXPECT_TRUE(is_mixed(payloads.back()));
+  EXPECT_TRUE(is_klt(payloads.back()));
   for (const std::size_t stop : {1U, 2U, 16U, 17U, 33U, 63U, 64U, 65U}) {
     const auto first = codec_of("dct:2");
     for (std::size_t i = 0; i < stop; ++i) payload_of(*first, tensors[i]);
@@ -157,7 +157,7 @@ TEST(Mixing, GoesOnFromItsState) {
   }
 }
 
-TEST(Mixing, StartsAnewFromAStateThatIsNone) {
+TEST(Klt, StartsAnewFromAStateThatIsNone) {
   torch::manual_seed(8);
   const auto x = related_channels(2, 8, 32);
   const auto codec = codec_of("dct:2");
@@ -169,14 +169,14 @@ TEST(Mixing, StartsAnewFromAStateThatIsNone) {
     other->set_state(state);
     EXPECT_EQ(payload_of(*other, x), fresh) << wrong;
     state = codec->state();
-    auto& mixing = state.at("mixing");
-    mixing.narrow(0, 2, mixing.numel() - 2).zero_();  // no basis
+    auto& klt = state.at("klt");
+    klt.narrow(0, 2, klt.numel() - 2).zero_();  // no basis
     other->set_state(state);
     EXPECT_LT(relative_error(x, decoded(*other, payload_of(*other, x), x.sizes().vec())), 0.1);
   }
 }
 
-TEST(Mixing, ValidationLeavesItsStateAlone) {
+TEST(Klt, ValidationLeavesItsStateAlone) {
   torch::manual_seed(9);
   const auto codec = codec_of("dct:2");
   payload_of(*codec, related_channels(2, 8, 32));
@@ -188,16 +188,16 @@ TEST(Mixing, ValidationLeavesItsStateAlone) {
   for (const auto& [name, value] : before) EXPECT_TRUE(torch::equal(after.at(name), value)) << name;
 }
 
-TEST(Mixing, StopsWhenChannelsAreNoLongerRelated) {
+TEST(Klt, StopsWhenChannelsAreNoLongerRelated) {
   torch::manual_seed(10);
   const auto codec = codec_of("dct:2");
-  EXPECT_TRUE(is_mixed(payload_of(*codec, related_channels(2, 8, 32))));
+  EXPECT_TRUE(is_klt(payload_of(*codec, related_channels(2, 8, 32))));
   Bytes last;
   for (int i = 0; i < 64; ++i) last = payload_of(*codec, square_maps(2, 8, 32));
-  EXPECT_FALSE(is_mixed(last));
+  EXPECT_FALSE(is_klt(last));
 }
 
-TEST(Mixing, FollowsChannelsThatTurn) {
+TEST(Klt, FollowsChannelsThatTurn) {
   torch::manual_seed(11);
   const auto codec = codec_of("dct:2");
   const auto combined = [](const torch::Tensor& by) {
@@ -205,7 +205,7 @@ TEST(Mixing, FollowsChannelsThatTurn) {
   };
   const auto error_in = [&](const torch::Tensor& x) {
     const Bytes payload = payload_of(*codec, x);
-    EXPECT_TRUE(is_mixed(payload));
+    EXPECT_TRUE(is_klt(payload));
     return relative_error(x, decoded(*codec, payload, x.sizes().vec()));
   };
   const auto before = torch::randn({16, 3});
@@ -217,7 +217,7 @@ TEST(Mixing, FollowsChannelsThatTurn) {
 }
 
 // The arithmetic of decoding as docs/wire_format.md has it, bit for bit.
-TEST(Mixing, DecodesAsTheWireFormatSays) {
+TEST(Klt, DecodesAsTheWireFormatSays) {
   torch::manual_seed(12);
   const auto codec = codec_of("dct:4");
   const Bytes coded = payload_of(*codec, torch::randn({2, 3, 12, 10}));
@@ -243,13 +243,13 @@ TEST(Mixing, DecodesAsTheWireFormatSays) {
   EXPECT_TRUE(torch::equal(decoded(*codec, payload, {2, 3, 12, 10}), expected));
 }
 
-class MixedAttack : public ::testing::Test {
+class KltAttack : public ::testing::Test {
  protected:
   void SetUp() override {
     torch::manual_seed(11);
     x_ = related_channels(2, 8, 32);
     payload_ = payload_of(*codec_, x_);
-    ASSERT_TRUE(is_mixed(payload_));
+    ASSERT_TRUE(is_klt(payload_));
   }
   void expect_refused(torch::IntArrayRef shape, const std::string& why) const {
     auto y = torch::empty(shape);
@@ -262,40 +262,40 @@ class MixedAttack : public ::testing::Test {
   Bytes payload_;
 };
 
-TEST_F(MixedAttack, ShapeWithoutChannels) { expect_refused({16, 32, 32}, "has none that can be"); }
-TEST_F(MixedAttack, OtherChannels) { expect_refused({4, 4, 32, 32}, "expected a basis of 4 channels, got one of 8"); }
-TEST_F(MixedAttack, EndsWithinTheBasis) {
+TEST_F(KltAttack, ShapeWithoutChannels) { expect_refused({16, 32, 32}, "has none that can have one"); }
+TEST_F(KltAttack, OtherChannels) { expect_refused({4, 4, 32, 32}, "expected a basis of 4 channels, got one of 8"); }
+TEST_F(KltAttack, EndsWithinTheBasis) {
   payload_.resize(40);
   expect_refused(x_.sizes(), "ends within the basis");
 }
-TEST_F(MixedAttack, BytesThatAreReserved) {
+TEST_F(KltAttack, BytesThatAreReserved) {
   for (const std::size_t at : {2U, 3U, 68U, 79U}) {  // 64 entries end at 68, the payload goes on at 80
     const std::byte sound = std::exchange(payload_[at], std::byte{1});
     expect_refused(x_.sizes(), "must be 0");
     payload_[at] = sound;
   }
 }
-TEST_F(MixedAttack, NothingBehindTheBasis) {
+TEST_F(KltAttack, NothingBehindTheBasis) {
   payload_.resize(basis_bytes(8));
   expect_refused(x_.sizes(), "expected a coded payload");
 }
-TEST_F(MixedAttack, AnotherBasisBehindTheBasis) {
+TEST_F(KltAttack, AnotherBasisBehindTheBasis) {
   const Bytes basis(payload_.begin(), payload_.begin() + static_cast<std::ptrdiff_t>(basis_bytes(8)));
   payload_.insert(payload_.begin(), basis.begin(), basis.end());
   expect_refused(x_.sizes(), "expected a coded payload");
 }
-TEST_F(MixedAttack, Exponent) {
+TEST_F(KltAttack, Exponent) {
   payload_[basis_bytes(8) + 8] = std::byte{1};
   expect_refused(x_.sizes(), "no exponent");
 }
-TEST_F(MixedAttack, AnyBasisGivesFiniteValues) {
+TEST_F(KltAttack, AnyBasisGivesFiniteValues) {
   std::mt19937 engine(1);
   for (int round = 0; round < 20; ++round) {
     for (std::size_t i = 0; i < 64; ++i) payload_[4 + i] = static_cast<std::byte>(engine());
     EXPECT_TRUE(torch::isfinite(decoded(*codec_, payload_, x_.sizes())).all().item<bool>());
   }
 }
-TEST_F(MixedAttack, EveryCutIsRefused) {
+TEST_F(KltAttack, EveryCutIsRefused) {
   for (std::size_t size = 0; size < payload_.size(); size += 1 + size / 16) {
     auto y = torch::empty_like(x_);
     EXPECT_FALSE(codec_->decode_into(y, ByteView(payload_).first(size)).ok()) << size;

@@ -1,4 +1,4 @@
-#include "epipe/codec/mix_control.h"
+#include "epipe/codec/klt_control.h"
 
 #include <algorithm>
 #include <cmath>
@@ -6,25 +6,25 @@
 namespace epipe::codec {
 namespace {
 
-constexpr const char* kMixState = "mixing";
+constexpr const char* kKltState = "klt";
 constexpr std::uint64_t kRefresh = 32;  // calls: weights that train turn the axes
 constexpr double kWorth = 0.8;          // of the cost without: the sample may err by a few percent
 constexpr double kShare = 0.05;         // of the bits may go into a basis
 
 }  // namespace
 
-std::shared_ptr<const ChannelPlan> MixControl::choose(const torch::Tensor& x, RateControl& control, const Trial& trial, bool frozen) {
+std::shared_ptr<const ChannelPlan> KltControl::choose(const torch::Tensor& x, RateControl& control, const Trial& trial, bool frozen) {
   const TensorSpec tensor = spec_of(x);
   if (!wanted_ || !ChannelBasis::fits(tensor) || !control.affords(tensor, basis_bytes(tensor.dims[1]), kShare)) return nullptr;
   Memory memory = memory_.value_or(Memory{});
   const bool known = memory.calls > 0 && memory.channels == x.size(1);
   const auto new_plan = [&] { return std::make_shared<ChannelPlan>(ChannelBasis::of_moments(channel_moments(x), tensor.dims[1])); };
   if (!known || (RateControl::is_time_to_choose(memory.calls) && !frozen)) {
-    const bool mixed = memory.plan != nullptr;
+    const bool before = memory.plan != nullptr;
     memory.plan = new_plan();
-    if (!(trial.mixed(*memory.plan) < kWorth * trial.plain())) memory.plan.reset();
+    if (!(trial.klt(*memory.plan) < kWorth * trial.plain())) memory.plan.reset();
     memory.channels = x.size(1);
-    if (!frozen && (memory.plan != nullptr) != mixed) control.forget();
+    if (!frozen && (memory.plan != nullptr) != before) control.forget();
   } else if (memory.plan != nullptr && memory.calls % kRefresh == 0 && !frozen) {
     memory.plan = new_plan();
   }
@@ -34,19 +34,19 @@ std::shared_ptr<const ChannelPlan> MixControl::choose(const torch::Tensor& x, Ra
 }
 
 // calls, channels, then the entries where there is a basis.
-void MixControl::add_state(State& state) const {
+void KltControl::add_state(State& state) const {
   if (!memory_) return;
   std::vector<double> numbers = {static_cast<double>(memory_->calls), static_cast<double>(memory_->channels)};
   if (memory_->plan) {
     const auto entries = memory_->plan->basis.entries();
     numbers.insert(numbers.end(), entries.begin(), entries.end());
   }
-  state.emplace(kMixState, torch::tensor(numbers, torch::kFloat64));
+  state.emplace(kKltState, torch::tensor(numbers, torch::kFloat64));
 }
 
-void MixControl::set_state(const State& state) {
+void KltControl::set_state(const State& state) {
   memory_.reset();
-  const auto found = state.find(kMixState);
+  const auto found = state.find(kKltState);
   if (found == state.end() || found->second.numel() < 2) return;
   const auto numbers = found->second.to(torch::kFloat64).contiguous();
   const double* const n = numbers.data_ptr<double>();

@@ -1,4 +1,4 @@
-#include "epipe/codec/kernels/cuda/mix.h"
+#include "epipe/codec/kernels/cuda/klt.h"
 
 #include "epipe/codec/kernels/cuda/launch.cuh"
 
@@ -10,8 +10,8 @@ constexpr unsigned kThreads = 128;
 // A thread per place holds its channels, at most kRoom of them, in registers. Each sum starts with a product and continues with fma in
 // ascending order, as on the host.
 template <unsigned kRoom>
-__global__ void __launch_bounds__(kThreads)
-    mix_kernel(const float* x, std::uint64_t places, unsigned channels, std::uint64_t map, const float* __restrict__ matrix, float* y) {
+__global__ void __launch_bounds__(kThreads) multiply_channels_kernel(const float* x, std::uint64_t places, unsigned channels,
+                                                                     std::uint64_t map, const float* __restrict__ matrix, float* y) {
   __shared__ float rows[kRoom * kRoom];
   for (unsigned i = threadIdx.x; i < kRoom * kRoom; i += kThreads) {
     const unsigned k = i / kRoom;
@@ -37,14 +37,14 @@ __global__ void __launch_bounds__(kThreads)
 
 template <unsigned kRoom>
 void launch(const float* x, std::uint64_t places, unsigned channels, std::uint64_t map, const float* matrix, float* y, Stream stream) {
-  mix_kernel<kRoom><<<grid_for(places, kThreads), kThreads, 0, stream>>>(x, places, channels, map, matrix, y);
-  check_launch("mix_channels");
+  multiply_channels_kernel<kRoom><<<grid_for(places, kThreads), kThreads, 0, stream>>>(x, places, channels, map, matrix, y);
+  check_launch("multiply_channels");
 }
 
 }  // namespace
 
-void mix_channels(const float* x, std::uint64_t images, unsigned channels, std::uint64_t map, const float* matrix, float* y,
-                  Stream stream) {
+void multiply_channels(const float* x, std::uint64_t images, unsigned channels, std::uint64_t map, const float* matrix, float* y,
+                       Stream stream) {
   const std::uint64_t places = images * map;
   if (channels <= 16) return launch<16>(x, places, channels, map, matrix, y, stream);
   if (channels <= 32) return launch<32>(x, places, channels, map, matrix, y, stream);

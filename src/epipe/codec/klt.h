@@ -10,7 +10,7 @@
 namespace epipe::codec {
 
 // At every place of [N, C, H, W] the product of a matrix [C, C] with its channels. `out` may be `x`.
-void mix(const wire::TensorSpec& tensor, std::span<const float> matrix, const kernels::Kernels& kernels, ThreadPool* pool,
-         std::span<const float> x, std::span<float> out);
+void transform_channels(const wire::TensorSpec& tensor, std::span<const float> matrix, const kernels::Kernels& kernels, ThreadPool* pool,
+                        std::span<const float> x, std::span<float> out);
 
 }  // namespace epipe::codec
