@@ -112,9 +112,9 @@ TEST(DeferredBatchNorm, CountsAMicroBatchOnceUnderRecomputeAndNotWhenDiscarded) 
 }
 
 TEST(Initialization, DependsOnTheSeedAndTheNameOnly) {
-  const auto a = model::make_model("cnn", kImages, 1);
-  const auto b = model::make_model("cnn", kImages, 1);
-  const auto c = model::make_model("cnn", kImages, 2);
+  const auto a = make_model("cnn", kImages, 1);
+  const auto b = make_model("cnn", kImages, 1);
+  const auto c = make_model("cnn", kImages, 2);
   for (std::size_t i = 0; i < a.layers.size(); ++i) {
     const auto parameters = a.layers[i]->named_parameters();
     for (const auto& item : parameters) {
@@ -137,11 +137,11 @@ TEST(Random, NormalValuesHaveTheMomentsAsked) {
 }
 
 TEST(Models, FitTheDataAndHaveAtLeastFourLayers) {
-  for (const std::string& name : model::model_names()) {
+  for (const std::string& name : registry().models.names()) {
     if (name.find(':') != std::string::npos) continue;  // made from files; tests/model has them
-    data::DataSpec data = model::takes_text(name) ? kText : kImages;
+    data::DataSpec data = takes_text(name) ? kText : kImages;
     if (name == "vgg13") data.shape = {3, 32, 32};
-    const auto model = model::make_model(name, data, 1);
+    const auto model = make_model(name, data, 1);
     EXPECT_GE(model.layers.size(), 4U);
     const auto batch = random_batch(data, 3, 1);
     ForwardContext at;
@@ -157,13 +157,13 @@ TEST(Models, FitTheDataAndHaveAtLeastFourLayers) {
     }
     EXPECT_EQ(x[0].sizes(), torch::IntArrayRef({3, data.classes})) << name;
   }
-  EXPECT_THROW(model::make_model("resnet", kImages, 1), std::invalid_argument);
-  EXPECT_ANY_THROW(model::make_model("cnn", kText, 1));
+  EXPECT_THROW(make_model("resnet", kImages, 1), std::invalid_argument);
+  EXPECT_ANY_THROW(make_model("cnn", kText, 1));
 }
 
 // Tokens behind the mask must not matter.
 TEST(Models, TheTransformerIgnoresMaskedTokens) {
-  const auto model = model::make_model("transformer", kText, 1);
+  const auto model = make_model("transformer", kText, 1);
   auto batch = random_batch(kText, 4, 1);
   const auto logits = [&] {
     ForwardContext at;

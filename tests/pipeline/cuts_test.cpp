@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "epipe/layer/modules.h"
+#include "epipe/model/costs.h"
 #include "epipe/pipeline/chunks.h"
 #include "support/training.h"
 
@@ -74,7 +75,7 @@ TEST(SkipConnections, CrossEveryCut) {
 // topk:1 sends every value that is not 0, so its bytes show how many gradients came back.
 TEST(TopKForward, AlsoMasksTheGradientThatComesBack) {
   const auto backward_bits = [](const std::string& forward) {
-    const auto model = model::make_model("mlp", kImages, 7);
+    const auto model = make_model("mlp", kImages, 7);
     PipelineConfig config;
     config.cuts = {2};
     config.codecs = {{forward, "topk:1"}};
@@ -101,7 +102,7 @@ TEST(Chunks, AreAsEqualAsPossible) {
 }
 
 TEST(BalancedCuts, FollowTheFlopsAndLeaveEveryStageALayer) {
-  const auto model = model::make_model("cnn", kImages, 1);
+  const auto model = architecture_of("cnn", kImages);
   const auto batch = random_batch(kImages, 1, 1);
   layer::ForwardContext at;
   at.training = false;
@@ -122,7 +123,7 @@ TEST(BalancedCuts, FollowTheFlopsAndLeaveEveryStageALayer) {
 
 TEST(InputEdge, TheFirstStageEnlargesImagesBeforeItsLayersSeeThem) {
   const auto loss_of = [](std::int64_t edge, const layer::Batch& batch) {
-    const auto model = model::make_model("cnn", kImages, 7);
+    const auto model = make_model("cnn", kImages, 7);
     PipelineConfig config;
     config.cuts = {2};
     config.chunks = 2;

@@ -38,7 +38,7 @@ TEST(Fault, AStageThatThrowsStopsAllWorkersWithinASecond) {
     for (std::size_t at_layer = 0; at_layer <= 4; ++at_layer) {
       for (const std::int64_t sample : {0, 5, 11}) {
         for (const bool in_backward : {false, true}) {
-          auto model = model::make_model("mlp", kImages, 7);
+          auto model = make_model("mlp", kImages, 7);
           model.layers.insert(model.layers.begin() + static_cast<std::ptrdiff_t>(at_layer),
                               std::make_shared<Throws>("bad", sample, in_backward && at_layer > 0));
           PipelineConfig config;
@@ -63,7 +63,7 @@ TEST(Fault, AStageThatThrowsStopsAllWorkersWithinASecond) {
 }
 
 TEST(Fault, NanInACutNamesCutStepAndMicroBatch) {
-  const auto model = model::make_model("mlp", kImages, 7);
+  const auto model = make_model("mlp", kImages, 7);
   PipelineConfig config;
   config.cuts = {2};
   config.chunks = 3;
@@ -80,7 +80,7 @@ TEST(Fault, NanInACutNamesCutStepAndMicroBatch) {
 }
 
 TEST(Fault, AFailureInAWorkersTaskIsReported) {
-  const auto model = model::make_model("mlp", kImages, 7);
+  const auto model = make_model("mlp", kImages, 7);
   PipelineConfig config;
   config.cuts = {2};
   Pipeline pipeline(model.layers, config, classification_loss);

@@ -95,7 +95,7 @@ struct Step {
 };
 Step step_of(const std::string& model_name, const std::string& codec, bool keep, bool recompute = false,
              const std::string& forward = "none") {
-  const auto model = model::make_model(model_name, model::takes_text(model_name) ? kText : kImages, 7);
+  const auto model = make_model(model_name, takes_text(model_name) ? kText : kImages, 7);
   PipelineConfig config;
   config.cuts = {1};
   config.codecs = {{forward, codec}};
@@ -104,7 +104,7 @@ Step step_of(const std::string& model_name, const std::string& codec, bool keep,
   config.recompute = recompute;
   Pipeline pipeline(model.layers, config, classification_loss);
   Step step;
-  step.result = pipeline.train_step(random_batch(model::takes_text(model_name) ? kText : kImages, 24, 5), {.measure_error = true});
+  step.result = pipeline.train_step(random_batch(takes_text(model_name) ? kText : kImages, 24, 5), {.measure_error = true});
   for (const auto& parameter : model.layers[0]->parameters()) step.gradients.push_back(parameter.grad().clone());
   return step;
 }

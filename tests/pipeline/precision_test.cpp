@@ -103,8 +103,8 @@ TEST(MixedPrecision, OneStageEqualsAPlainAutocastLoop) {
   at::set_num_threads(1);  // as many as a worker has: sums of products depend on it
   for (const std::string name : {"cnn", "transformer"}) {
     const auto& data = name == "cnn" ? kImages : kText;
-    const auto plain = model::make_model(name, data, 7);
-    const auto model = model::make_model(name, data, 7);
+    const auto plain = make_model(name, data, 7);
+    const auto model = make_model(name, data, 7);
     PipelineConfig config;
     config.precision = Precision::kBf16;
     config.seed = 11;
@@ -141,7 +141,7 @@ TEST(MixedPrecision, OneStageEqualsAPlainAutocastLoop) {
 
 TEST(MixedPrecision, HalfTensorsCross16BitsPerValue) {
   const auto losses = [](Precision precision, double& bits) {
-    const auto model = model::make_model("cnn", kImages, 7);
+    const auto model = make_model("cnn", kImages, 7);
     PipelineConfig config;
     config.cuts = {1, 3};
     config.placement = {{0, 1, 0}};
@@ -162,7 +162,7 @@ TEST(MixedPrecision, HalfTensorsCross16BitsPerValue) {
 }
 
 TEST(MixedPrecision, LossyCodecsTakeHalfTensors) {
-  const auto model = model::make_model("cnn", kImages, 7);
+  const auto model = make_model("cnn", kImages, 7);
   PipelineConfig config;
   config.cuts = {1, 3};
   config.placement = {{0, 1, 0}};
@@ -177,7 +177,7 @@ TEST(MixedPrecision, LossyCodecsTakeHalfTensors) {
 
 TEST(MixedPrecision, APrecisionThatTheDeviceCannotDoIsRefused) {
   if (layer::can_compute(torch::kCPU, Precision::kFp16)) GTEST_SKIP() << "this LibTorch computes in fp16 on the CPU";
-  const auto model = model::make_model("cnn", kImages, 7);
+  const auto model = make_model("cnn", kImages, 7);
   PipelineConfig config;
   config.precision = Precision::kFp16;
   try {
@@ -190,7 +190,7 @@ TEST(MixedPrecision, APrecisionThatTheDeviceCannotDoIsRefused) {
 
 TEST(LossScaling, ScalesGradientsAndNothingElse) {
   const auto step = [](double scale) {
-    const auto model = model::make_model("cnn", kImages, 7);
+    const auto model = make_model("cnn", kImages, 7);
     PipelineConfig config;
     config.cuts = {2};
     config.chunks = 3;
@@ -207,7 +207,7 @@ TEST(LossScaling, ScalesGradientsAndNothingElse) {
 TEST(LossScaling, AnOverflowIsFoundWhereverItHappensAndThePipelineGoesOn) {
   for (std::size_t at_layer = 1; at_layer <= 4; ++at_layer) {
     for (const bool in_forward : {false, true}) {
-      auto model = model::make_model("cnn", kImages, 7);
+      auto model = make_model("cnn", kImages, 7);
       model.layers.insert(model.layers.begin() + static_cast<std::ptrdiff_t>(at_layer), std::make_shared<Overflows>("bad", 5));
       PipelineConfig config;
       config.cuts = {1, 2, 4};
@@ -231,7 +231,7 @@ TEST(LossScaling, AnOverflowIsFoundWhereverItHappensAndThePipelineGoesOn) {
 }
 
 TEST(LossScaling, WithoutItAnOverflowAtACutIsAnError) {
-  auto model = model::make_model("cnn", kImages, 7);
+  auto model = make_model("cnn", kImages, 7);
   model.layers.insert(model.layers.begin() + 3, std::make_shared<Overflows>("bad", 5));
   PipelineConfig config;
   config.cuts = {2, 3};

@@ -42,7 +42,7 @@ Process make_process(PipelineConfig config, int own, Network& network) {
   }
   config.remote.link = [&network, own](int cut, int peer) { return network.take(cut, own, peer); };
   config.remote.timeout = std::chrono::seconds(20);
-  Process process{model::make_model("cnn", kImages, 7), nullptr};
+  Process process{make_model("cnn", kImages, 7), nullptr};
   process.pipeline = std::make_unique<Pipeline>(process.model.layers, config, classification_loss);
   return process;
 }
@@ -65,7 +65,7 @@ TEST_P(Placements, InSeveralProcessesComputeWhatOneProcessComputes) {
   config.codecs.assign(config.cuts.size(), {"sort:6+2", "sort:6+2"});
   const auto batch = random_batch(kImages, 8, 11);
 
-  const auto whole = model::make_model("cnn", kImages, 7);
+  const auto whole = make_model("cnn", kImages, 7);
   Pipeline one(whole.layers, config, classification_loss);
   const auto expected = one.train_step(batch, {0, 5});
 
@@ -116,7 +116,7 @@ TEST(RemoteWorkers, APeerThatNeverSendsIsAnErrorWithinTheDeadline) {
     return std::move(here);
   };
   config.remote.timeout = std::chrono::milliseconds(100);
-  const auto model = model::make_model("cnn", kImages, 7);
+  const auto model = make_model("cnn", kImages, 7);
   Pipeline pipeline(model.layers, config, classification_loss);
   EXPECT_THROW(pipeline.train_step(random_batch(kImages, 4, 1), {}), transport::TimedOut);
 }

@@ -80,11 +80,11 @@ INSTANTIATE_TEST_SUITE_P(HalfPrecision, Transparency, ::testing::ValuesIn(half_p
 const data::DataSpec kPhotos{data::DataSpec::Kind::kImages, {3, 40, 40}, 5};
 
 model::Model make(const std::string& name, const data::DataSpec& data) {
-  if (name != "roberta") return model::make_model(name, data, 7);
+  if (name != "roberta") return make_model(name, data, 7);
   const TempFolder folder;
   std::ofstream(folder.file("config.json")) << R"({"vocab_size": 50, "hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2,
     "intermediate_size": 24, "max_position_embeddings": 20, "type_vocab_size": 1})";
-  return model::make_model("roberta:" + folder.path(), data, 7);
+  return make_model("roberta:" + folder.path(), data, 7);
 }
 
 struct Trained {
@@ -163,7 +163,7 @@ TEST(Pipeline, ACodecChangesTheResult) {
 
 // The mean over the batch, whatever the chunks: against one backward of the whole batch by plain LibTorch.
 TEST(Pipeline, LossAndGradientAreThoseOfTheWholeBatch) {
-  const auto model = model::make_model("mlp", kImages, 7);
+  const auto model = make_model("mlp", kImages, 7);
   const auto batch = random_batch(kImages, 11, 3);
   layer::Tensors x = batch.inputs;
   for (const auto& layer : model.layers) x = layer->forward(x, {});
@@ -189,7 +189,7 @@ TEST(Pipeline, LossAndGradientAreThoseOfTheWholeBatch) {
 }
 
 TEST(Pipeline, MoreChunksThanSamplesIsAClearError) {
-  const auto model = model::make_model("mlp", kImages, 7);
+  const auto model = make_model("mlp", kImages, 7);
   PipelineConfig config;
   config.chunks = 5;
   Pipeline pipeline(model.layers, config, classification_loss);
@@ -202,7 +202,7 @@ TEST(Pipeline, MoreChunksThanSamplesIsAClearError) {
 }
 
 TEST(Pipeline, ConfigurationsThatDoNotFitAreRefused) {
-  const auto model = model::make_model("cnn", kImages, 7);  // 5 layers
+  const auto model = make_model("cnn", kImages, 7);  // 5 layers
   const auto make = [&](PipelineConfig config) { Pipeline(model.layers, config, classification_loss); };
   PipelineConfig config;
   config.cuts = {5};
@@ -225,7 +225,7 @@ TEST(Pipeline, ConfigurationsThatDoNotFitAreRefused) {
 }
 
 TEST(Pipeline, CountsTheBytesOfEveryCutAndDirection) {
-  const auto model = model::make_model("cnn", kImages, 7);
+  const auto model = make_model("cnn", kImages, 7);
   PipelineConfig config;
   config.cuts = {1, 3};
   config.placement = {{0, 1, 0}};
@@ -248,7 +248,7 @@ TEST(Pipeline, CountsTheBytesOfEveryCutAndDirection) {
 }
 
 TEST(Pipeline, HoldsNoMoreMicroBatchesThanTheScheduleSays) {
-  const auto model = model::make_model("cnn", kImages, 7);
+  const auto model = make_model("cnn", kImages, 7);
   PipelineConfig config;
   config.cuts = {1, 2};
   config.chunks = 8;
@@ -261,7 +261,7 @@ TEST(Pipeline, HoldsNoMoreMicroBatchesThanTheScheduleSays) {
 }
 
 TEST(Pipeline, EvaluationLeavesEncodersAndStatisticsAlone) {
-  const auto model = model::make_model("cnn", kImages, 7);
+  const auto model = make_model("cnn", kImages, 7);
   PipelineConfig config;
   config.cuts = {2};
   config.codecs = {{"power:2", "none"}};
@@ -286,7 +286,7 @@ TEST(Pipeline, EvaluationLeavesEncodersAndStatisticsAlone) {
 
 TEST(Pipeline, ReplaysAStepFromTheEncoderStateBeforeIt) {
   const auto run_second_step = [](bool interrupted) {
-    const auto model = model::make_model("cnn", kImages, 7);
+    const auto model = make_model("cnn", kImages, 7);
     PipelineConfig config;
     config.cuts = {1, 3};
     config.placement = {{0, 1, 0}};

@@ -9,6 +9,7 @@
 #include "epipe/train/peer.h"
 #include "epipe/transport/inproc/inproc.h"
 #include "support/doomed_link.h"
+#include "support/models.h"
 
 // The processes of a run, played by threads.
 namespace epipe::testing {
@@ -25,6 +26,7 @@ class Machine {
     stop();
     if (!participant_ || participant_->ended()) {
       train::ParticipantConfig config;
+      config.registry = &registry();
       config.checkpoints = checkpoints_;
       config.open_channel = open_channel_;
       config.timeout = std::chrono::minutes(1);

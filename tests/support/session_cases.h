@@ -4,11 +4,11 @@
 #include <string>
 #include <vector>
 
-#include "epipe/model/model.h"
 #include "epipe/train/local_trainer.h"
 #include "epipe/train/message.h"
 #include "epipe/train/plan.h"
 #include "epipe/train/step_command.h"
+#include "support/models.h"
 
 // Small runs of which worker 1 is a session, and what a proper client says to it.
 namespace epipe::testing {
@@ -92,7 +92,7 @@ inline const std::vector<SessionCase>& session_cases() {
 inline train::Message plan_message(const SessionCase& of) { return {"plan", {{"plan", to_json(of.plan)}, {"worker", 1}}}; }
 
 inline train::Message load_message(const SessionCase& of) {
-  return {"load", nlohmann::json::object(), weights_of(model::make_model(of.plan.model, of.plan.data, of.plan.seed), of.plan, {1})};
+  return {"load", nlohmann::json::object(), weights_of(make_model(of.plan.model, of.plan.data, of.plan.seed), of.plan, {1})};
 }
 
 inline train::Message connect_message() { return {"connect", {{"attempt", 1}, {"addresses", {"127.0.0.1:1", "127.0.0.1:2"}}}}; }

@@ -163,6 +163,7 @@ inline std::vector<Bytes> play(const Script& script, const std::string& checkpoi
                                const std::function<void(const nlohmann::json& plan)>& admit = {}) {
   std::array<ScriptedFrames, kCuts> frames{ScriptedFrames(script.frames[0]), ScriptedFrames(script.frames[1])};
   train::ParticipantConfig config;
+  config.registry = &registry();
   config.checkpoints = checkpoints;
   config.log = [](const std::string&) {};  // as a server has one: the client is told no path
   config.timeout = timeout;
@@ -170,7 +171,7 @@ inline std::vector<Bytes> play(const Script& script, const std::string& checkpoi
     return std::make_unique<ScriptedWay>(frames[static_cast<std::size_t>(request.cut) % kCuts], timeout);
   };
   config.admit = [&](const nlohmann::json& plan, int worker) {
-    if (!session_cases()[script.of].cluster) serve::admit(plan, worker, {});
+    if (!session_cases()[script.of].cluster) serve::admit(plan, worker, {}, registry().models);
     if (admit) admit(plan);
   };
   train::WorkerParticipant participant(std::move(config));

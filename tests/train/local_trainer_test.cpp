@@ -27,7 +27,7 @@ Plan plan() {
 }
 
 std::unique_ptr<LocalTrainer> connected_share() {
-  auto share = std::make_unique<LocalTrainer>(plan(), model::make_model("cnn", kImages, 7), LocalWorkers{});
+  auto share = std::make_unique<LocalTrainer>(plan(), make_model("cnn", kImages, 7), LocalWorkers{});
   share->connect({}, transport::kNoTimeout);
   return share;
 }

@@ -62,7 +62,7 @@ TEST(Nccl, RefusesTensorsOfTheCpuAndLinksToItself) {
 TEST(Nccl, AReplicaAloneTrainsAsWithoutReplicas) {
   NEEDS_NCCL(group);
   const auto trained = [](std::unique_ptr<Group> replicas) {
-    const auto model = model::make_model("cnn", kImages, 7);
+    const auto model = make_model("cnn", kImages, 7);
     pipeline::PipelineConfig config;
     config.devices = {torch::Device("cuda:0")};
     config.chunks = 3;

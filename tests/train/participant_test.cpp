@@ -5,7 +5,6 @@
 
 #include <fstream>
 
-#include "epipe/model/portable.h"
 #include "epipe/train/metrics.h"
 #include "epipe/train/timeline.h"
 #include "epipe/transport/inproc/inproc.h"
@@ -22,6 +21,7 @@ class Follower_ : public ::testing::Test {
  protected:
   ParticipantConfig config() {
     ParticipantConfig c;
+    c.registry = &testing::registry();
     c.checkpoints = folder_.file("checkpoints");
     c.timeout = std::chrono::milliseconds(100);
     c.open_channel = [this](const ChannelRequest&) {
@@ -98,17 +98,17 @@ TEST(Message, QuotesBytesThatAreNotText) {
 TEST(PortableName, NamesNoFile) {
   const TempFolder folder;
   std::ofstream(folder.file("config.json")) << R"({"hidden_size": 24, "num_attention_heads": 3, "layer_norm_eps": 0.001})";
-  const std::string name = model::portable_name("roberta:" + folder.path());
+  const std::string name = testing::registry().models.portable_name("roberta:" + folder.path());
   EXPECT_EQ(name.find(folder.path()), std::string::npos);
   EXPECT_TRUE(name.starts_with("roberta:{")) << name;
-  EXPECT_EQ(model::portable_name(name), name);
-  EXPECT_TRUE(model::is_portable(name));
-  EXPECT_EQ(model::portable_name("cnn"), "cnn");
-  EXPECT_TRUE(model::is_portable("cnn"));
+  EXPECT_EQ(testing::registry().models.portable_name(name), name);
+  EXPECT_TRUE(testing::registry().models.is_portable(name));
+  EXPECT_EQ(testing::registry().models.portable_name("cnn"), "cnn");
+  EXPECT_TRUE(testing::registry().models.is_portable("cnn"));
   for (const char* const path : {"roberta:DIR", "roberta:/etc", "torchscript:FILE", "torchscript:/etc/passwd", "unknown"}) {
-    EXPECT_FALSE(model::is_portable(path)) << path;
+    EXPECT_FALSE(testing::registry().models.is_portable(path)) << path;
   }
-  EXPECT_THROW(model::portable_name("roberta:/nowhere"), std::invalid_argument);
+  EXPECT_THROW(testing::registry().models.portable_name("roberta:/nowhere"), std::invalid_argument);
 }
 
 TEST_F(Follower_, SaysWhereItStands) {

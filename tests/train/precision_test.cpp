@@ -170,9 +170,9 @@ TEST(MixedPrecision, EvaluatesAsItTrains) {
   TrainConfig config = precise_ring(folder.file("run"));
   config.precision = "bf16";
   const double trained = run(config).val_loss;
-  EXPECT_EQ(evaluate(config, config.run_dir + "/model.safetensors").val_loss, trained);
+  EXPECT_EQ(evaluate(testing::registry(), config, config.run_dir + "/model.safetensors").val_loss, trained);
   config.precision = "fp32";
-  EXPECT_NE(evaluate(config, config.run_dir + "/model.safetensors").val_loss, trained);
+  EXPECT_NE(evaluate(testing::registry(), config, config.run_dir + "/model.safetensors").val_loss, trained);
 }
 
 }  // namespace

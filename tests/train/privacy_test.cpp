@@ -4,9 +4,9 @@
 
 #include "epipe/data/dataset.h"
 #include "epipe/data/loader.h"
-#include "epipe/model/model.h"
 #include "epipe/model/safetensors.h"
 #include "epipe/train/plan.h"
+#include "support/models.h"
 #include "train/coordinated.h"
 
 namespace epipe::train {
@@ -36,7 +36,7 @@ std::vector<Bytes> sent_by_client(const TrainConfig& config, const TempFolder& f
   never.seen = &seen;
   Machines machines(testing::workers_of(config.place), folder.file("state"), never);
   Watcher watcher;
-  train(config, watcher, watcher.stop, &machines);
+  train(testing::registry(), config, watcher, watcher.stop, &machines);
   return seen;
 }
 
@@ -120,7 +120,7 @@ TEST(Privacy, NoPathOfDataOrWeightsLeavesTheClient) {
   config.codec = "none";
   config.weights = folder.file("first.safetensors");
   const auto spec = data::make_synthetic(data::DataSpec::Kind::kImages, kSeed).train->spec();
-  ASSERT_TRUE(model::write_safetensors(config.weights, model::tensors_of(model::make_model("cnn", spec, 1)), {}));
+  ASSERT_TRUE(model::write_safetensors(config.weights, model::tensors_of(testing::make_model("cnn", spec, 1)), {}));
   const auto seen = sent_by_client(config, folder);
   EXPECT_FALSE(appears(folder.path(), seen));
   EXPECT_FALSE(appears(std::string("first.safetensors"), seen));
@@ -133,8 +133,8 @@ TEST(Privacy, AServersSeedGivesNeitherTheClientsLayersNorTheOrderOfItsData) {
   const auto seen = sent_by_client(config, folder);
   const Plan plan = plan_from_json(sent("plan", seen).fields.at("plan"));
   EXPECT_NE(plan.seed, kSeed);
-  const auto own = model::tensors_of(model::make_model("cnn", plan.data, kSeed));
-  const auto guessed = model::tensors_of(model::make_model("cnn", plan.data, plan.seed));
+  const auto own = model::tensors_of(testing::make_model("cnn", plan.data, kSeed));
+  const auto guessed = model::tensors_of(testing::make_model("cnn", plan.data, plan.seed));
   const auto first_weights = sent("load", seen).tensors;
   for (const char* const name : {"features.0.conv.weight", "features.3.conv.weight", "classifier.linear.weight"}) {
     EXPECT_FALSE(torch::equal(own.at(name), guessed.at(name))) << name;

@@ -303,7 +303,7 @@ TEST_F(Replicas, NameDifferencesOfTheirConfigurations) {
 TEST_F(Replicas, RefuseWhatTheyCannotShare) {
   const auto error_of = [](const TrainConfig& config) -> std::string {
     try {
-      const train::Run run(config, nullptr, nullptr);
+      const train::Run run(testing::registry(), config, nullptr, nullptr);
     } catch (const std::invalid_argument& error) {
       return error.what();
     }

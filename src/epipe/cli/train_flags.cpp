@@ -138,7 +138,7 @@ void add_data_flags(CLI::App& command, TrainConfig& c) {
 
 void add_stage_flags(CLI::App& command, TrainFlags& flags) {
   TrainConfig& c = flags.config;
-  command.add_option("--model", c.model, fmt::format("{}", fmt::join(model::model_names(), ", ")))->capture_default_str();
+  command.add_option("--model", c.model, "By name; the program lists those it knows")->capture_default_str();
   command.add_option("--data", c.data, fmt::format("{}; docs/data.md describes each", fmt::join(data::data_specs(), ", ")))
       ->capture_default_str();
   add_data_flags(command, c);

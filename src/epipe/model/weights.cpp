@@ -76,7 +76,7 @@ void fit_counters(NamedTensors& from, const NamedTensors& to) {
 std::vector<std::string> take_new_parts(const Model& model, NamedTensors& from, NamedTensors& to) {
   std::vector<std::string> names;
   for (const auto& layer : model.layers) {
-    if (layer != model.layers.back() && !layer->name().starts_with(kCodecPrefix)) continue;
+    if (!layer || (layer != model.layers.back() && !layer->name().starts_with(kCodecPrefix))) continue;
     for (const auto& [name, tensor] : tensors_of({"", {layer}})) {
       const auto found = from.find(name);
       if (found != from.end() && found->second.sizes() == tensor.sizes()) continue;

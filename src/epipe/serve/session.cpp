@@ -45,8 +45,9 @@ bool parse(const std::map<std::string, std::string>& about, const std::string& k
 
 class Session {
  public:
-  Session(SessionConfig config, const std::atomic<bool>& drain)
+  Session(SessionConfig config, const train::Registry& registry, const std::atomic<bool>& drain)
       : config_(std::move(config)),
+        registry_(registry),
         drain_(drain),
         participant_(participant_config()),
         listener_(listen_config(), [this](Incoming i) { receive(std::move(i)); }) {}
@@ -73,7 +74,8 @@ class Session {
 
   train::ParticipantConfig participant_config() {
     train::ParticipantConfig participant;
-    participant.admit = [this](const nlohmann::json& plan, int worker) { admit(plan, worker, config_.limits); };
+    participant.registry = &registry_;
+    participant.admit = [this](const nlohmann::json& plan, int worker) { admit(plan, worker, config_.limits, registry_.models); };
     participant.open_channel = [this](const train::ChannelRequest& request) { return open_channel(request); };
     participant.checkpoints = config_.state_dir + "/checkpoints";
     participant.log = [](const std::string& error) { log("{}", error); };
@@ -157,6 +159,7 @@ class Session {
   }
 
   SessionConfig config_;
+  const train::Registry& registry_;
   const std::atomic<bool>& drain_;
   ChannelBroker channels_;
   std::mutex mutex_;         // guards serving_
@@ -181,10 +184,10 @@ void measure(const SessionConfig& config) {
 
 }  // namespace
 
-void run_session(const SessionConfig& config, const std::atomic<bool>& drain) {
+void run_session(const SessionConfig& config, const train::Registry& registry, const std::atomic<bool>& drain) {
   std::signal(SIGPIPE, SIG_IGN);  // of a log that nobody reads any more
   switch (config.purpose) {
-    case SessionConfig::Purpose::kTrain: return Session(config, drain).run();
+    case SessionConfig::Purpose::kTrain: return Session(config, registry, drain).run();
     case SessionConfig::Purpose::kMeasureLink: return measure(config);
     case SessionConfig::Purpose::kSayItsSize: fmt::print("{}", held_bytes(::getpid())); std::fflush(stdout);
   }

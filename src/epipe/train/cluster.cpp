@@ -60,9 +60,10 @@ class Ranks final : public PeerConnector {
 };
 
 // One worker of a replica, led by its worker 0.
-void follow_leader(const TrainConfig& config, Cluster cluster) {
-  nlohmann::json own = to_json(Run(config, nullptr, nullptr).plan());
+void follow_leader(const Registry& registry, const TrainConfig& config, Cluster cluster) {
+  nlohmann::json own = to_json(Run(registry, config, nullptr, nullptr).plan());
   ParticipantConfig participant;
+  participant.registry = &registry;
   participant.admit = [&](const nlohmann::json& plan, int worker) {
     if (config.cuts.empty() && plan.contains("cuts")) own["cuts"] = plan["cuts"];  // rank 0 chose them
     const std::string different = differences(own, plan);
@@ -85,9 +86,9 @@ void follow_leader(const TrainConfig& config, Cluster cluster) {
 }
 
 // Worker 0 of another replica than the first.
-void lead_replica(const TrainConfig& config, Cluster cluster) {
+void lead_replica(const Registry& registry, const TrainConfig& config, Cluster cluster) {
   Ranks connector(cluster);
-  ReplicaParticipant here(config, connector, std::move(cluster.across));
+  ReplicaParticipant here(registry, config, connector, std::move(cluster.across));
   const auto commands = cluster.world->link(0, kLeaders);
   handle_commands(*commands, here, kIdle);
 }
@@ -152,8 +153,8 @@ Cluster join_cluster(const TrainConfig& config, Group& world) {
 
 std::unique_ptr<PeerConnector> connect_ranks(const Cluster& cluster) { return std::make_unique<Ranks>(cluster); }
 
-void participate(const TrainConfig& config, Cluster cluster) {
-  cluster.worker > 0 ? follow_leader(config, std::move(cluster)) : lead_replica(config, std::move(cluster));
+void participate(const Registry& registry, const TrainConfig& config, Cluster cluster) {
+  cluster.worker > 0 ? follow_leader(registry, config, std::move(cluster)) : lead_replica(registry, config, std::move(cluster));
 }
 
 }  // namespace epipe::train

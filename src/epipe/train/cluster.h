@@ -5,6 +5,7 @@
 
 #include "epipe/train/config.h"
 #include "epipe/train/peer.h"
+#include "epipe/train/registry.h"
 #include "epipe/transport/group.h"
 
 namespace epipe::train {
@@ -37,6 +38,6 @@ Cluster join_cluster(const TrainConfig& config, transport::Group& world);
 std::unique_ptr<PeerConnector> connect_ranks(const Cluster& cluster);
 
 // The life of a rank but 0: handles until the run has ended. Its configuration must be rank 0's. Throws what ends it.
-void participate(const TrainConfig& config, Cluster cluster);
+void participate(const Registry& registry, const TrainConfig& config, Cluster cluster);
 
 }  // namespace epipe::train

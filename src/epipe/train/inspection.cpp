@@ -134,13 +134,14 @@ class Inspector {
 
 }  // namespace
 
-ordered_json inspect(const TrainConfig& config, const InspectConfig& how, Observer& observer) {
+ordered_json inspect(const Registry& registry, const TrainConfig& config, const InspectConfig& how, Observer& observer) {
   Inspector inspector(how);
   TrainConfig few = config;
   few.max_steps = how.steps;
-  Run run(few, nullptr, nullptr, nullptr, [&](int cut, Direction direction, int micro_batch, const std::vector<torch::Tensor>& tensors) {
-    inspector.look(cut, direction, micro_batch, tensors);
-  });
+  Run run(registry, few, nullptr, nullptr, nullptr,
+          [&](int cut, Direction direction, int micro_batch, const std::vector<torch::Tensor>& tensors) {
+            inspector.look(cut, direction, micro_batch, tensors);
+          });
   if (run.cut_names().empty()) throw std::invalid_argument("a model in one piece has no cuts to look at; say --cuts, e.g. --cuts 1,19");
   if (!config.weights.empty()) run.begin_from(config.weights, model::NewParts::kHeadAndCodec);
   run.connect();

@@ -101,8 +101,9 @@ Message WorkerParticipant::plan(const Message& command) {
     if (worker_ < 0 || worker_ >= count) throw std::invalid_argument(fmt::format("there is no worker {} in the plan", worker_));
     if (config_.admit) config_.admit(theirs, worker_);
     const std::vector<torch::Device> devices(static_cast<std::size_t>(count), config_.device);
-    model::Model model = model::build_model(plan.model, plan.data);  // the client sends the weights
-    insert_learned_codecs(model, plan, 0);
+    auto architecture = config_.registry->models.architecture(plan.model, plan.data);
+    insert_learned_codecs(architecture, plan);
+    const model::Model model = model::build(architecture);  // the client sends the weights
     local_ = std::make_unique<LocalTrainer>(
         plan, model, LocalWorkers{{worker_}, devices, &tracer_, 0, {}, std::move(config_.replicas), config_.bucket_bytes});
     plan_ = theirs;

@@ -8,6 +8,7 @@
 
 #include "epipe/train/local_trainer.h"
 #include "epipe/train/message.h"
+#include "epipe/train/registry.h"
 #include "epipe/transport/link.h"
 
 namespace epipe::train {
@@ -23,6 +24,7 @@ struct ChannelRequest {
 
 // What a participant's process offers to its client.
 struct ParticipantConfig {
+  const Registry* registry = nullptr;  // what it knows by name; outlives the participant
   // Looks at the client's plan for this worker, before anything is built from it: throws std::invalid_argument to refuse. May be empty.
   std::function<void(const nlohmann::json& plan, int worker)> admit;
   // This process's end of a data channel. Throws ConnectionLost or TimedOut when the other end does not come, std::invalid_argument to

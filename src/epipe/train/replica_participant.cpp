@@ -12,8 +12,9 @@ namespace epipe::train {
 using nlohmann::json;
 using pipeline::StepResult;
 
-ReplicaParticipant::ReplicaParticipant(const TrainConfig& config, PeerConnector& connector, std::unique_ptr<transport::Group> replicas)
-    : config_(config), connector_(connector), replicas_(std::move(replicas)) {}
+ReplicaParticipant::ReplicaParticipant(const Registry& registry, const TrainConfig& config, PeerConnector& connector,
+                                       std::unique_ptr<transport::Group> replicas)
+    : registry_(registry), config_(config), connector_(connector), replicas_(std::move(replicas)) {}
 
 // The other replicas must not wait for one that failed.
 Message ReplicaParticipant::handle(const Message& command) {
@@ -64,7 +65,7 @@ Message ReplicaParticipant::plan(const json& theirs) {
   if (config_.cuts.empty() && theirs.contains("cuts")) {  // rank 0 chose them
     for (const auto cut : theirs.at("cuts").get<std::vector<std::size_t>>()) config_.cuts.push_back(fmt::to_string(cut));
   }
-  run_ = std::make_unique<Run>(config_, nullptr, &connector_, std::move(replicas_));
+  run_ = std::make_unique<Run>(registry_, config_, nullptr, &connector_, std::move(replicas_));
   const std::string different = differences(to_json(run_->plan()), theirs);
   if (!different.empty()) throw std::invalid_argument("rank 0 has another configuration: " + different);
   const CheckpointList checkpoints = run_->coordinator().common_checkpoints();

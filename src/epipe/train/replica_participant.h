@@ -12,8 +12,9 @@ namespace epipe::train {
 // those of a participant, but a step names no samples: the leader loads its own part of the batch.
 class ReplicaParticipant final : public Participant {
  public:
-  // `connector` outlives the leader; `replicas`: worker 0 in all replicas.
-  ReplicaParticipant(const TrainConfig& config, PeerConnector& connector, std::unique_ptr<transport::Group> replicas);
+  // Registry and connector outlive the leader; `replicas`: worker 0 in all replicas.
+  ReplicaParticipant(const Registry& registry, const TrainConfig& config, PeerConnector& connector,
+                     std::unique_ptr<transport::Group> replicas);
 
   Message handle(const Message& command) override;
   bool ended() const override { return ended_; }
@@ -27,6 +28,7 @@ class ReplicaParticipant final : public Participant {
   void begin();
   Run& run();
 
+  const Registry& registry_;
   TrainConfig config_;
   PeerConnector& connector_;
   std::unique_ptr<transport::Group> replicas_;  // the run's as soon as there is one

@@ -13,7 +13,6 @@
 #include "epipe/data/open.h"
 #include "epipe/data/subset.h"
 #include "epipe/model/costs.h"
-#include "epipe/model/portable.h"
 #include "epipe/train/learned_codecs.h"
 #include "epipe/train/task_metrics.h"
 
@@ -37,8 +36,8 @@ data::DataSpec seen_by_model(const TrainConfig& config, data::DataSpec spec) {
   return spec;
 }
 
-data::Splits open_data(const TrainConfig& config) {
-  const bool text = model::takes_text(config.model);
+data::Splits open_data(const Registry& registry, const TrainConfig& config) {
+  const bool text = registry.models.takes_text(config.model);
   auto splits =
       data::open_data({config.data, resizes_on_device(config) ? 0 : config.image_size, config.augment, config.max_length, config.bpe},
                       text ? data::DataSpec::Kind::kText : data::DataSpec::Kind::kImages, config.seed);
@@ -62,7 +61,7 @@ Sample first_samples(const TrainConfig& config, const data::Dataset& data, std::
   return sample;
 }
 
-std::vector<std::size_t> choose_cuts(const TrainConfig& config, const model::Model& model, const data::Dataset& data) {
+std::vector<std::size_t> choose_cuts(const TrainConfig& config, const model::Architecture& model, const data::Dataset& data) {
   std::vector<std::size_t> cuts;
   for (const std::string& cut : config.cuts) cuts.push_back(model::resolve_cut(cut, model));
   if (!cuts.empty()) return cuts;
@@ -76,13 +75,12 @@ std::vector<std::size_t> choose_cuts(const TrainConfig& config, const model::Mod
 }
 
 // A model that came as it is may not fit the data, and more outputs than classes would train without a word.
-void check_outputs(const TrainConfig& config, const model::Model& model, const data::Dataset& data) {
+void check_outputs(const TrainConfig& config, const model::Architecture& model, const data::Dataset& data) {
   const auto spec = seen_by_model(config, data.spec());
   const Sample sample = first_samples(config, data, 1);
-  layer::Tensors x = sample.batch.inputs;
+  layer::Tensors x;
   try {
-    const torch::NoGradGuard no_grad;
-    for (const auto& layer : model.layers) x = layer->forward(x, sample.at);
+    x = model::forward_layer_by_layer(model, sample.batch.inputs, sample.at);
   } catch (const std::invalid_argument&) {
     throw;
   } catch (const std::exception& error) {
@@ -114,25 +112,6 @@ void check_trainable(const model::Model& model) {
       fmt::format("expected weights to train in {}, got none; save the module before torch.jit.freeze", model.name));
 }
 
-// Puts buffers back: a BatchNorm that was traced in training mode takes statistics even of a forward that only looks.
-class KeptBuffers {
- public:
-  explicit KeptBuffers(const model::Model& model) {
-    for (const auto& layer : model.layers) {
-      for (auto& buffer : layer->buffers()) kept_.emplace_back(buffer, buffer.clone());
-    }
-  }
-  ~KeptBuffers() {
-    const torch::NoGradGuard no_grad;
-    for (auto& [buffer, value] : kept_) buffer.copy_(value);
-  }
-  KeptBuffers(const KeptBuffers&) = delete;
-  KeptBuffers& operator=(const KeptBuffers&) = delete;
-
- private:
-  std::vector<std::pair<torch::Tensor, torch::Tensor>> kept_;
-};
-
 std::vector<pipeline::CutCodecs> choose_codecs(const TrainConfig& config, std::size_t cuts) {
   pipeline::CutCodecs everywhere{config.codec_forward.empty() ? config.codec : config.codec_forward,
                                  config.codec_backward.empty() ? config.codec : config.codec_backward};
@@ -145,16 +124,16 @@ std::vector<pipeline::CutCodecs> choose_codecs(const TrainConfig& config, std::s
 }
 
 // A server knows models by name; a file's name would tell it about this machine and nothing else.
-void check_portable(const TrainConfig& config, const std::string& model) {
-  if (config.connect.empty() || model::is_portable(model)) return;
+void check_portable(const Registry& registry, const TrainConfig& config, const std::string& model) {
+  if (config.connect.empty() || registry.models.is_portable(model)) return;
   throw std::invalid_argument(
       fmt::format("{} cannot be trained with --connect: servers build models by name and open no files", config.model));
 }
 
-Plan make_plan(const TrainConfig& config, const model::Model& model, const data::Dataset& data) {
+Plan make_plan(const Registry& registry, const TrainConfig& config, const model::Architecture& model, const data::Dataset& data) {
   Plan plan;
-  plan.model = model::portable_name(config.model);
-  check_portable(config, plan.model);
+  plan.model = registry.models.portable_name(config.model);
+  check_portable(registry, config, plan.model);
   plan.data = seen_by_model(config, data.spec());
   plan.seed = worker_seed(config.seed);
   plan.cuts = choose_cuts(config, model, data);
@@ -189,24 +168,19 @@ torch::Device device_of(const std::string& name, int local_rank) {
                                      : torch::Device(name);
 }
 
-Run::Run(const TrainConfig& config, Tracer* tracer, PeerConnector* connector, std::unique_ptr<transport::Group> replicas,
-         pipeline::TensorObserver tap)
-    : config_(config),
-      replica_(replicas ? replicas->rank() : 0),
-      data_(open_data(config)),
-      model_(model::make_model(config.model, seen_by_model(config, data_.train->spec()), config.seed)) {
+Run::Run(const Registry& registry, const TrainConfig& config, Tracer* tracer, PeerConnector* connector,
+         std::unique_ptr<transport::Group> replicas, pipeline::TensorObserver tap)
+    : registry_(registry), config_(config), replica_(replicas ? replicas->rank() : 0), data_(open_data(registry, config)) {
   check_batch();
-  check_trainable(model_);
-  {
-    const KeptBuffers kept(model_);
-    check_outputs(config_, model_, *data_.train);
-    plan_ = make_plan(config_, model_, *data_.train);
-  }
+  const model::Architecture looked_at = architecture();  // its own: a BatchNorm that was traced in training mode counts even a look
+  check_outputs(config_, looked_at, *data_.train);
+  plan_ = make_plan(registry_, config_, looked_at, *data_.train);
   for (const auto& codec : plan_.codecs) codec_names_.push_back({codec.forward, codec.backward});
-  for (const std::size_t cut : plan_.cuts) cut_names_.push_back(cut < model_.layers.size() ? model_.layers[cut]->name() : "");
+  for (const std::size_t cut : plan_.cuts) cut_names_.push_back(cut < looked_at.layers.size() ? looked_at.layers[cut].name : "");
   shared_plan_ = plan_;
-  notes_ = model_.notes;
-  insert_learned_codecs(model_, plan_, config_.seed);
+  notes_ = looked_at.notes;
+  model_ = first_model(plan_);
+  check_trainable(model_);
   LocalWorkers here;
   if (connector != nullptr) here.workers = {0};
   for (const std::string& device : config_.devices) here.devices.push_back(device_of(device, config_.local_rank));
@@ -278,13 +252,25 @@ void Run::begin_with(const NamedTensors& weights) {
   coordinator_->start_over();
 }
 
+model::Architecture Run::architecture() const {
+  return registry_.models.architecture(config_.model, seen_by_model(config_, data_.train->spec()), config_.seed);
+}
+
+// With the first values of all layers. The learned codecs of the plan become layers.
+model::Model Run::first_model(Plan& plan) const {
+  model::Architecture with_codecs = architecture();
+  insert_learned_codecs(with_codecs, plan);
+  model::Model model = model::build(with_codecs);
+  model::initialize(model, config_.seed);
+  return model;
+}
+
 // The first time it is the model itself; when a run starts over, training has changed its layers.
 model::Model Run::initial_model() {
   model::Model model = model_;
   if (std::exchange(started_, true)) {
-    model = model::make_model(config_.model, seen_by_model(config_, data_.train->spec()), config_.seed);
     Plan plan = shared_plan_;
-    insert_learned_codecs(model, plan, config_.seed);
+    model = first_model(plan);
   }
   if (!weights_file_.empty()) load_weights(model);
   return model;

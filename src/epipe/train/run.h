@@ -12,6 +12,7 @@
 #include "epipe/train/config.h"
 #include "epipe/train/coordinator.h"
 #include "epipe/train/metrics.h"
+#include "epipe/train/registry.h"
 #include "epipe/train/trainer.h"
 
 namespace epipe::train {
@@ -22,10 +23,10 @@ torch::Device device_of(const std::string& name, int local_rank);
 // The pieces of a run, put together: data, model, and the processes that train it. Throws std::invalid_argument where they do not fit.
 class Run {
  public:
-  // Tracer and connector outlive the run. No tracer: no timeline; no connector: all workers are in this process. `replicas`: this worker in
-  // all replicas; null: there is one. A tap sees what crosses the cuts.
-  Run(const TrainConfig& config, Tracer* tracer, PeerConnector* connector, std::unique_ptr<transport::Group> replicas = nullptr,
-      pipeline::TensorObserver tap = {});
+  // Registry, tracer and connector outlive the run. No tracer: no timeline; no connector: all workers are in this process. `replicas`: this
+  // worker in all replicas; null: there is one. A tap sees what crosses the cuts.
+  Run(const Registry& registry, const TrainConfig& config, Tracer* tracer, PeerConnector* connector,
+      std::unique_ptr<transport::Group> replicas = nullptr, pipeline::TensorObserver tap = {});
 
   std::uint64_t steps_per_epoch() const { return data::Loader::steps_per_epoch(data_.train->size(), config_.batch); }
   std::uint64_t all_steps() const { return steps_per_epoch() * static_cast<std::uint64_t>(config_.epochs); }
@@ -76,9 +77,12 @@ class Run {
   void check_batch() const;
   data::LoaderConfig loader_config() const;
   int chunks_for(const layer::Batch& batch) const;
+  model::Architecture architecture() const;
+  model::Model first_model(Plan& plan) const;
   model::Model initial_model();
   void load_weights(const model::Model& model);
 
+  const Registry& registry_;
   TrainConfig config_;
   int replica_ = 0;
   data::Splits data_;

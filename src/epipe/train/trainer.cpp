@@ -75,13 +75,13 @@ struct DoneStep {
 // The steps of one call of train().
 class Loop {
  public:
-  Loop(const TrainConfig& config, Observer& observer, const std::atomic<bool>& stop, PeerConnector* connector,
+  Loop(const Registry& registry, const TrainConfig& config, Observer& observer, const std::atomic<bool>& stop, PeerConnector* connector,
        std::unique_ptr<transport::Group> replicas)
       : config_(config),
         observer_(observer),
         stop_(stop),
         tracer_(kTraceEvents),
-        run_(config, &tracer_, connector, std::move(replicas)),
+        run_(registry, config, &tracer_, connector, std::move(replicas)),
         end_(run_.end_step()) {
     if (!config_.weights.empty()) run_.begin_from(config_.weights, model::NewParts::kHeadAndCodec);
   }
@@ -319,20 +319,21 @@ class Loop {
 
 }  // namespace
 
-TrainResult train(const TrainConfig& config, Observer& observer, const std::atomic<bool>& stop, PeerConnector* connector,
-                  std::unique_ptr<transport::Group> replicas) {
+TrainResult train(const Registry& registry, const TrainConfig& config, Observer& observer, const std::atomic<bool>& stop,
+                  PeerConnector* connector, std::unique_ptr<transport::Group> replicas) {
   const int there = replicas ? replicas->size() : 1;
   if (there != config.replicas) throw std::invalid_argument(fmt::format("expected {} replicas, got {}", config.replicas, there));
   require(make_private_folders(config.run_dir));
-  return Loop(config, observer, stop, connector, std::move(replicas)).run();
+  return Loop(registry, config, observer, stop, connector, std::move(replicas)).run();
 }
 
-TrainResult train(const TrainConfig& config, Observer& observer, const std::atomic<bool>& stop, PeerConnector* connector) {
-  return train(config, observer, stop, connector, nullptr);
+TrainResult train(const Registry& registry, const TrainConfig& config, Observer& observer, const std::atomic<bool>& stop,
+                  PeerConnector* connector) {
+  return train(registry, config, observer, stop, connector, nullptr);
 }
 
-EpochResult evaluate(const TrainConfig& config, const std::string& weights) {
-  Run run(config, nullptr, nullptr);
+EpochResult evaluate(const Registry& registry, const TrainConfig& config, const std::string& weights) {
+  Run run(registry, config, nullptr, nullptr);
   run.begin_from(weights, model::NewParts::kNone);
   run.connect();
   return run.validate(0, 0);

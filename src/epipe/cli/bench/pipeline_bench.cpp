@@ -11,6 +11,7 @@
 #include "epipe/cli/bench/data_parallel.h"
 #include "epipe/cli/bench/subject.h"
 #include "epipe/cli/command.h"
+#include "epipe/model/costs.h"
 #include "epipe/pipeline/chunks.h"
 #include "epipe/schedule/simulate.h"
 #include "epipe/train/loss.h"
@@ -32,7 +33,7 @@ struct PipelineBenchFlags {
 
 std::vector<std::size_t> even_cut(const Subject& subject, int chunks) {
   const Batch part = pipeline::slice(subject.batch, {0, subject.batch.size() / chunks});
-  return model::measured_cuts(model_of(subject), part.inputs, context_of(part), 2);
+  return model::measured_cuts(architecture_of(subject), part.inputs, context_of(part), 2);
 }
 
 struct SpeedUp {
