@@ -44,7 +44,7 @@ class Seed {
   Seed& frame(const codec::FrameTag& tag, const std::string& codec) {
     std::vector<std::int64_t> shape = {static_cast<std::int64_t>(of_.samples.size()) / of_.plan.chunks};
     shape.insert(shape.end(), of_.shape.begin(), of_.shape.end());
-    const auto type = of_.plan.precision == layer::Precision::kBf16 ? torch::kBFloat16 : torch::kFloat32;
+    const auto type = of_.plan.precision == "bf16" ? torch::kBFloat16 : torch::kFloat32;
     Bytes bytes;
     const auto good = codec::encode_frame(*testing::codec_of(codec), torch::randn(shape).to(type), tag, {}, nullptr, bytes);
     if (!good) throw std::runtime_error(good.error().text());

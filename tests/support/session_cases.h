@@ -62,12 +62,12 @@ inline std::vector<SessionCase> make_session_cases() {
   SessionCase sorted = chunked_case("sort:6+2");
   sorted.plan.schedule = "1f1b";
   sorted.plan.recompute = true;
-  sorted.plan.update.momentum = 0.9;
+  sorted.plan.momentum = 0.9;
   SessionCase stateful = small_case("power:1");
-  stateful.plan.update.kind = train::OptimizerConfig::Kind::kAdamW;
+  stateful.plan.optimizer = "adamw";
   SessionCase scaled = chunked_case("ec:4");
   scaled.plan.loss_scaling = true;
-  scaled.plan.precision = layer::Precision::kBf16;
+  scaled.plan.precision = "bf16";
   SessionCase ring = chunked_case("topk:0.1");  // its later neighbour is another server
   ring.plan.cuts = {1, 2, 3};
   ring.plan.place = {0, 1, 2, 0};

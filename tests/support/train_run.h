@@ -42,7 +42,7 @@ inline train::TrainConfig small_run(const std::string& run_dir) {
   config.batch = 16;
   config.run_dir = run_dir;
   config.seed = 5;
-  config.update.momentum = 0.9;
+  config.momentum = 0.9;
   config.clip = 1;
   config.error_every = 0;
   return config;

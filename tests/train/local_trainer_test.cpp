@@ -22,7 +22,7 @@ Plan plan() {
   plan.place = {0, 1, 0};
   plan.codecs = {{"power:2", "power:2"}, {"none", "ec:4"}};
   plan.chunks = 3;
-  plan.update.momentum = 0.9;
+  plan.momentum = 0.9;
   return plan;
 }
 
@@ -58,14 +58,19 @@ TEST(LocalTrainer, RefusesACheckpointOfAnEarlierVersion) {
   const auto share = connected_share();
   Checkpoint saved = share->checkpoint();
   EXPECT_NO_THROW(share->restore(saved));
-  auto config = nlohmann::json::parse(saved.config);
-  config.erase("format");
-  saved.config = config.dump();
-  try {
-    share->restore(saved);
-    ADD_FAILURE() << "it was restored";
-  } catch (const std::invalid_argument& refused) {
-    EXPECT_NE(std::string(refused.what()).find("earlier version"), std::string::npos) << refused.what();
+  const auto config = nlohmann::json::parse(saved.config);
+  auto without = config;
+  without.erase("format");
+  auto older = config;
+  older["format"] = config.at("format").get<int>() - 1;
+  for (const auto& earlier : {without, older}) {
+    saved.config = earlier.dump();
+    try {
+      share->restore(saved);
+      ADD_FAILURE() << "it was restored";
+    } catch (const std::invalid_argument& refused) {
+      EXPECT_NE(std::string(refused.what()).find("earlier version"), std::string::npos) << refused.what();
+    }
   }
 }
 

@@ -21,7 +21,7 @@ TrainConfig precise_ring(const std::string& run_dir) {
   config.chunks = 2;
   config.batch = 16;
   config.run_dir = run_dir;
-  config.update.momentum = 0.9;
+  config.momentum = 0.9;
   config.clip = 1;
   config.max_steps = 6;
   return config;

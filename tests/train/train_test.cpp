@@ -26,7 +26,7 @@ TrainConfig ring(const std::string& model, const std::string& folder) {
   config.run_dir = folder;
   config.seed = 3;
   config.lr = 0.1;
-  config.update.momentum = 0.9;
+  config.momentum = 0.9;
   return config;
 }
 
@@ -175,9 +175,9 @@ TEST(Train, RefusesToResumeAnotherRun) {
   config.max_steps = 2;
   run(config);
   config.resume = true;
-  config.lr = 0.2;
+  config.momentum = 0.8;
   EXPECT_THROW(run(config), std::invalid_argument);
-  config.lr = 0.1;
+  config.momentum = 0.9;
   config.run_dir = folder.file("elsewhere");
   EXPECT_THROW(run(config), std::runtime_error);
 }

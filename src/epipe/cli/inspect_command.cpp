@@ -107,11 +107,7 @@ void add_inspect_command(CLI::App& app) {
   command->add_option("--dump", flags->how.dump, "Folder for the tensors as .npy files");
   command->add_flag("--json", flags->json, "Print what inspect.json holds");
   command->add_option("--run-dir", flags->train.config.run_dir, "Without RUN: folder for inspect.json and report.html")->excludes(run);
-  command->add_option("--weights", flags->train.config.weights, "Start from this file: safetensors or a state dict by torch.save");
-  command->add_option("--optimizer", flags->train.config.optimizer, "sgd, adam or adamw")
-      ->check(CLI::IsMember({"sgd", "adam", "adamw"}))
-      ->capture_default_str();
-  command->add_option("--lr", flags->train.config.lr, "Learning rate")->check(number_from_zero())->capture_default_str();
+  for (const char* const name : {"weights", "optimizer", "lr"}) add_named_flag(*command, flags->train, name);
   add_stage_flags(*command, flags->train);
   command->callback([flags, command] { run_inspect(*flags, *command); });
 }

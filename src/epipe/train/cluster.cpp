@@ -98,7 +98,7 @@ std::string agreed(int rank) { return fmt::format("agreed/{}", rank); }
 // that each of them ends with the reason.
 void compare_settings(const TrainConfig& config, Group& world) {
   transport::KeyValueStore& key_values = world.key_values();
-  const nlohmann::json own = client_settings(config);
+  const nlohmann::json own = texts_of(config, {Scope::kClient, Scope::kClientMayChange});
   if (world.rank() > 0) {
     const auto theirs = nlohmann::json::parse(key_values.get("settings", timeout_of(config)), nullptr, /*allow_exceptions=*/false);
     const std::string different = differences(own, theirs);

@@ -5,7 +5,6 @@
 #include <nlohmann/json.hpp>
 #include <stdexcept>
 
-#include "epipe/base/bounded_json.h"
 #include "epipe/boundary/device_stream.h"
 #include "epipe/layer/batch_norm.h"
 #include "epipe/model/named_tensors.h"
@@ -104,7 +103,7 @@ void LocalTrainer::make_optimizers() {
     for (const auto& layer : layers_of(worker)) {
       for (const auto& item : layer->named_parameters()) parameters.emplace_back(layer->full_name(item.key()), item.value());
     }
-    optimizers_[static_cast<std::size_t>(worker)] = std::make_unique<Optimizer>(plan_.update, std::move(parameters));
+    optimizers_[static_cast<std::size_t>(worker)] = std::make_unique<Optimizer>(optimizer_config(plan_), std::move(parameters));
   }
 }
 
@@ -254,19 +253,7 @@ Checkpoint LocalTrainer::checkpoint() const {
 }
 
 void LocalTrainer::restore(const Checkpoint& c) {
-  const auto parsed = parse_bounded_json(c.config);
-  if (!parsed || !parsed.value().is_object()) throw std::invalid_argument("cannot resume, the checkpoint does not say of which run it is");
-  const nlohmann::json& there = parsed.value();
-  if (!there.contains("format")) {
-    throw std::invalid_argument("cannot resume, the checkpoint is of an earlier version of epipe; continue with that one, or begin anew");
-  }
-  const std::string different = differences(checkpoint_fingerprint(plan_), there);
-  if (!different.empty()) {
-    throw std::invalid_argument(
-        fmt::format("cannot resume, the checkpoint is of another run: {}; leave these flags out for the run's own values, or begin anew in "
-                    "another --run-dir",
-                    different));
-  }
+  require_same_run(plan_, c.config);
   applied_ = false;
   disconnect();
   forget_step();

@@ -153,23 +153,15 @@ void check_portable(const TrainConfig& config, const std::string& model) {
 
 Plan make_plan(const TrainConfig& config, const model::Model& model, const data::Dataset& data) {
   Plan plan;
+  static_cast<SharedSettings&>(plan) = config;
   plan.model = model::portable_name(config.model);
   check_portable(config, plan.model);
   plan.data = seen_by_model(config, data.spec());
   plan.seed = worker_seed(config.seed);
   plan.cuts = choose_cuts(config, model, data);
-  plan.place = config.place;
-  plan.chunks = config.chunks;
-  plan.schedule = config.schedule;
   plan.codecs = choose_codecs(config, plan.cuts.size());
-  plan.moments = config.moments;
-  plan.recompute = config.recompute;
-  plan.precision = layer::parse_precision(config.precision);
-  plan.loss_scaling = config.loss_scaling == "on" || (config.loss_scaling == "auto" && plan.precision == layer::Precision::kFp16);
-  plan.threads = config.threads;
-  plan.update = config.update;
-  plan.update.kind = parse_optimizer(config.optimizer);
-  plan.client = client_settings(config);
+  plan.loss_scaling = config.loss_scaling == "on" || (config.loss_scaling == "auto" && config.precision == "fp16");
+  plan.client = texts_of(config, {Scope::kClient});
   return plan;
 }
 
