@@ -126,7 +126,7 @@ TEST_P(SideStreams, ManyStepsRepeatThemselves) {
   EPIPE_NEEDS_CUDA();
   const torch::Device gpu("cuda:0");
   auto config = on_devices({1, 2, 3}, {0, 1, 2, 0}, {gpu, gpu, gpu}, GetParam());
-  config.policy = schedule::Policy::k1f1b;
+  config.schedule = "1f1b";
   config.chunks = 6;
   expect_equal(trained("cnn", config, 25), trained("cnn", config, 25));
 }

@@ -34,7 +34,7 @@ class Throws final : public Layer {
 };
 
 TEST(Fault, AStageThatThrowsStopsAllWorkersWithinASecond) {
-  for (const auto policy : {schedule::Policy::kGpipe, schedule::Policy::k1f1b}) {
+  for (const std::string& schedule : schedule::schedule_names()) {
     for (std::size_t at_layer = 0; at_layer <= 4; ++at_layer) {
       for (const std::int64_t sample : {0, 5, 11}) {
         for (const bool in_backward : {false, true}) {
@@ -43,8 +43,8 @@ TEST(Fault, AStageThatThrowsStopsAllWorkersWithinASecond) {
                               std::make_shared<Throws>("bad", sample, in_backward && at_layer > 0));
           PipelineConfig config;
           config.cuts = {1, 2, 3};
-          config.placement = {{0, 1, 2, 0}};
-          config.policy = policy;
+          config.placement = {{0, 1, 2, schedule == "zb-h1" ? 3 : 0}};
+          config.schedule = schedule;
           config.chunks = 6;
           Pipeline pipeline(model.layers, config, classification_loss);
           const Stopwatch watch;

@@ -13,6 +13,7 @@
 #include "epipe/data/open.h"
 #include "epipe/model/learned_codec.h"
 #include "epipe/model/model.h"
+#include "epipe/schedule/generate.h"
 
 namespace epipe::cli {
 namespace {
@@ -195,7 +196,9 @@ void add_network_flags(CLI::App& command, TrainFlags& flags) {
 
 void add_training_flags(CLI::App& command, TrainFlags& flags) {
   TrainConfig& c = flags.config;
-  command.add_option("--schedule", c.schedule, "gpipe or 1f1b")->check(CLI::IsMember({"gpipe", "1f1b"}))->capture_default_str();
+  command.add_option("--schedule", c.schedule, schedule::schedule_help())
+      ->check(CLI::IsMember(schedule::schedule_names()))
+      ->capture_default_str();
   command.add_flag("--recompute", c.recompute, "Keep only the inputs of a stage and run its forward again before its backward");
   command
       .add_option("--loss-scaling", c.loss_scaling,

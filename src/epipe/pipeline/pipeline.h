@@ -42,9 +42,9 @@ struct RemoteWorkers {
 using TensorObserver = std::function<void(int cut, wire::Direction direction, int micro_batch, const Tensors& tensors)>;
 
 struct PipelineConfig {
-  std::vector<std::size_t> cuts;  // layer index at which each stage but the first begins, ascending; none: one stage
-  schedule::Placement placement;  // the worker of each stage; empty: stage j on worker j
-  schedule::Policy policy = schedule::Policy::kGpipe;
+  std::vector<std::size_t> cuts;       // layer index at which each stage but the first begins, ascending; none: one stage
+  schedule::Placement placement;       // the worker of each stage; empty: stage j on worker j
+  std::string schedule = "gpipe";      // see schedule/generate.h
   int chunks = 1;                      // micro-batches per batch
   int threads = 1;                     // of each worker inside an operator
   std::vector<torch::Device> devices;  // of each worker; empty: the CPU

@@ -49,10 +49,12 @@ class WorkerRun {
   void execute();
 
  private:
+  void run(const schedule::Action& action);
   void forward(const schedule::Action& action);
   void backward(const schedule::Action& action);
-  Tensors backward(int i, int j, const Tensors& gradients);
-  Tensors stage_backward(int i, int j, const Tensors& gradients);
+  void backward_weights(const schedule::Action& action);
+  Tensors stage_backward(const schedule::Action& action, const Tensors& gradients);
+  GradientHooks* hooks_for(const schedule::Action& action) const;
   void send(int j, wire::Direction direction, int i, Tensors tensors);
   Tensors recv(int j, wire::Direction direction, int i);
   void finish_forward(int i, const Tensors& outputs);

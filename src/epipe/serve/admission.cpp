@@ -18,9 +18,7 @@ namespace {
 
 // How many micro-batches the schedule holds on this worker at once.
 int in_flight(const train::Plan& plan, int worker) {
-  const auto policy = schedule::parse_policy(plan.schedule);
-  if (!policy) throw std::invalid_argument(policy.error().message);
-  const auto made = schedule::generate(policy.value(), {plan.place}, plan.chunks);
+  const auto made = schedule::generate(plan.schedule, {plan.place}, plan.chunks);
   if (!made) throw std::invalid_argument(made.error().message);
   const auto timeline = schedule::simulate(made.value(), schedule::equal_costs(static_cast<int>(plan.place.size()), 1, 2));
   if (!timeline) throw std::invalid_argument(timeline.error().message);

@@ -208,9 +208,7 @@ pipeline::PipelineConfig pipeline_config(const Plan& plan) {
   pipeline::PipelineConfig p;
   p.cuts = plan.cuts;
   p.placement = {plan.place};
-  const auto policy = schedule::parse_policy(plan.schedule);
-  if (!policy) throw std::invalid_argument(policy.error().message);
-  p.policy = policy.value();
+  p.schedule = plan.schedule;
   p.chunks = plan.chunks;
   p.threads = plan.threads;
   p.codecs = plan.codecs;
