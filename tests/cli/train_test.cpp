@@ -228,6 +228,7 @@ TEST_F(TrainCommand, ExitsWith2ForWrongUsageAnd1ForWhatGoesWrongLater) {
                                       "train --codec sort:6 --place 0,1 --run-dir a",
                                       "train --chunks 100 --run-dir a",
                                       "train --schedule zigzag --run-dir a",
+                                      "train --place 0,1,0 --schedule zb-h1 --run-dir a",
                                       "train --place 0,2 --run-dir a",
                                       "train --codec-at 1=none --run-dir a",
                                       "train --codec dct:zero --run-dir a",

@@ -46,11 +46,13 @@ std::vector<std::shared_ptr<Layer>> skip_layers() {
   return layers;
 }
 
-std::vector<torch::Tensor> gradients(const std::vector<std::size_t>& cuts, const std::vector<int>& placement) {
+std::vector<torch::Tensor> gradients(const std::vector<std::size_t>& cuts, const std::vector<int>& placement,
+                                     const std::string& schedule = "gpipe") {
   const auto layers = skip_layers();
   PipelineConfig config;
   config.cuts = cuts;
   config.placement = {placement};
+  config.schedule = schedule;
   config.chunks = 3;
   Pipeline pipeline(layers, config, classification_loss);
   pipeline.train_step(random_batch(kImages, 7, 5), {});
@@ -69,6 +71,13 @@ TEST(SkipConnections, CrossEveryCut) {
     ASSERT_EQ(actual.size(), expected.size());
     for (std::size_t i = 0; i < expected.size(); ++i) EXPECT_TRUE(torch::equal(actual[i], expected[i])) << cuts.size() + 1 << " stages";
   }
+}
+
+TEST(SkipConnections, CrossEveryCutWhereBackwardsAreSplit) {
+  const auto expected = gradients({}, {});
+  const auto actual = gradients({1, 2, 3}, {0, 1, 2, 3}, "zb-h1");
+  ASSERT_EQ(actual.size(), expected.size());
+  for (std::size_t i = 0; i < expected.size(); ++i) EXPECT_TRUE(torch::equal(actual[i], expected[i])) << i;
 }
 
 // topk:1 sends every value that is not 0, so its bytes show how many gradients came back.

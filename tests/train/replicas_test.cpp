@@ -119,6 +119,18 @@ TEST_F(Replicas, OfSeveralMicroBatchesAgreeWithOneReplicaToRounding) {
   }
 }
 
+// The gradients of a stage that splits its backwards are complete with the last weight gradients, not before.
+TEST_F(Replicas, ThatSplitBackwardsGiveTheWeightsOfThoseThatDoNot) {
+  auto whole = config("whole", 2, 3, {0, 1});
+  auto split = config("split", 2, 3, {0, 1});
+  whole.schedule = "1f1b";
+  split.schedule = "zb-h1";
+  expect_all_well(train_as_cluster(whole));
+  expect_all_well(train_as_cluster(split));
+  expect_equal(weights_after(whole), weights_after(split));
+  expect_equal_replicas(split);
+}
+
 TEST_F(Replicas, TakeOverTheStatisticsOfTheWholeBatch) {
   const auto one = config("one", 1, 4, {0});
   const auto two = config("two", 2, 2, {0});
