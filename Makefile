@@ -30,12 +30,12 @@ bench: build     ## codecs against memcpy and LibTorch operators, then the kerne
 	@cmake --build --preset release -j $(JOBS) --target kernels_bench
 	@build/bench/kernels_bench
 
-docs:            ## the API pages of the library, from epipe.h: build/docs/html/index.html
+docs:            ## the API pages of the library, from epipe.h: build/docs/html/namespaceepipe.html
 	@tools/setup.sh packages-docs.txt
 	@command -v doxygen > /dev/null || { echo 'make docs: doxygen is missing; install it (Debian: apt-get install doxygen)'; exit 1; }
 	@mkdir -p build
 	@doxygen docs/Doxyfile
-	@echo build/docs/html/index.html
+	@echo build/docs/html/namespaceepipe.html
 
 faults: all      ## the fault suites at length: links cut and processes killed, over and over
 	@EPIPE_LONG_TESTS=1 EPIPE_PROGRAM=$(CURDIR)/build/epipe build/tests/train_tests --only=train/coordinator_fault --gtest_brief=1
