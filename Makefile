@@ -1,5 +1,5 @@
 # A thin layer over CMakePresets.json: each target sets the machine up, then calls cmake or ctest.
-.PHONY: help setup build all test faults cpus demo check bench asan tsan fuzz clean
+.PHONY: help setup build all test faults cpus demo check bench docs asan tsan fuzz clean
 .DEFAULT_GOAL := help
 
 JOBS ?= $(shell nproc)
@@ -30,6 +30,13 @@ bench: build     ## codecs against memcpy and LibTorch operators, then the kerne
 	@cmake --build --preset release -j $(JOBS) --target kernels_bench
 	@build/bench/kernels_bench
 
+docs:            ## the API pages of the library, from epipe.h: build/docs/html/namespaceepipe.html
+	@tools/setup.sh packages-docs.txt
+	@command -v doxygen > /dev/null || { echo 'make docs: doxygen is missing; install it (Debian: apt-get install doxygen)'; exit 1; }
+	@mkdir -p build
+	@doxygen docs/Doxyfile
+	@echo build/docs/html/namespaceepipe.html
+
 faults: all      ## the fault suites at length: links cut and processes killed, over and over
 	@EPIPE_LONG_TESTS=1 EPIPE_PROGRAM=$(CURDIR)/build/epipe build/tests/train_tests --only=train/coordinator_fault --gtest_brief=1
 	@EPIPE_LONG_TESTS=1 EPIPE_PROGRAM=$(CURDIR)/build/epipe build/tests/serve_tests --only=serve/fault --gtest_brief=1
@@ -38,7 +45,7 @@ cpus: all        ## the tests on other CPUs: emulated ones, and this one with it
 	@tools/setup.sh packages-check.txt
 	@JOBS=$(JOBS) tools/check_cpus.sh
 
-check: all       ## format, layers, warnings as errors, clang-tidy, sanitizers, tests, other CPUs, the fault suites at length
+check: all       ## format, layers, links, warnings as errors, clang-tidy, sanitizers, tests, other CPUs, the fault suites at length
 	@tools/setup.sh packages-check.txt
 	@JOBS=$(JOBS) tools/check.sh
 	@$(MAKE) --no-print-directory test cpus faults asan tsan

@@ -7,7 +7,7 @@
 #include <cstdlib>
 
 #include "epipe/codec/frame_codec.h"
-#include "epipe/wire/crc32c.h"
+#include "support/repaired_frame.h"
 
 namespace {
 
@@ -29,14 +29,6 @@ void decode_as_frame(ByteView frame) {
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   const ByteView input(reinterpret_cast<const std::byte*>(data), size);
   decode_as_frame(input);
-  Bytes repaired(input.begin(), input.end());
-  const MutableBytes frame(repaired);
-  if (frame.size() < wire::kFixedBytes) return 0;
-  const auto header_bytes = load<std::uint32_t>(frame, 16);
-  if (header_bytes > frame.size()) return 0;
-  store(frame, 8, static_cast<std::uint64_t>(frame.size() - header_bytes));
-  store(frame, 20, std::uint32_t{0});
-  store(frame, 20, wire::crc32c(frame));
-  decode_as_frame(frame);
+  decode_as_frame(epipe::testing::repaired(input));
   return 0;
 }

@@ -1,4 +1,4 @@
-// A session that is told anything in any order, and whose ways carry anything: every command gets an answer, nothing crashes or hangs.
+// A session that is told anything in any order, and whose data channels carry anything: every command gets an answer, nothing crashes or hangs.
 //
 // tests/support/session_script.h says what the bytes are.
 #include <cstdlib>
@@ -31,11 +31,10 @@ void admit(const nlohmann::json& plan) {
 
 // An answer can be read, and an error has a reason that does not say where the server keeps its files.
 void check_answer(ByteView bytes, const std::string& folder) {
-  const auto answer = train::read_message(bytes);
-  if (!answer || answer.value().kind.empty()) std::abort();
-  if (answer.value().kind != "failed") return;
-  const auto error = answer.value().fields.at("error").get<std::string>();
-  if (error.empty() || error.find(folder) != std::string::npos) std::abort();
+  const auto reply = session::read_reply(bytes);
+  if (!reply) std::abort();
+  const auto* const failed = std::get_if<session::ErrorReply>(&reply.value());
+  if (failed != nullptr && (failed->error.empty() || failed->error.find(folder) != std::string::npos)) std::abort();
 }
 
 }  // namespace

@@ -9,7 +9,7 @@
 #include "support/codecs.h"
 #include "support/session_script.h"
 
-// The seeds of session_fuzz. Those called proper-* are handle_checked to their end; tests/train/session_corpus_test.cpp looks after that.
+// The seeds of session_fuzz. Those called proper-* are carried out to their end; tests/session/corpus_test.cpp looks after that.
 namespace epipe::fuzz {
 
 using testing::Piece;
@@ -26,13 +26,17 @@ class Seed {
     return *this;
   }
   // The same as bytes, for mutations to find its fields.
-  Seed& spell(const train::Message& message) {
-    const Bytes all = to_bytes(message);
-    const bool plain = message.tensors.empty();
+  Seed& spell(const session::Command& command) {
+    const Bytes all = to_bytes(command);
+    const std::size_t front = 1 + sizeof(std::uint32_t);
+    const bool plain = all.size() == front + load<std::uint32_t>(all, 1);
     append(bytes_, plain ? Piece::kJson : Piece::kCommand);
-    return add(plain ? ByteView(all).subspan(sizeof(std::uint32_t)) : ByteView(all));
+    if (!plain) return add(all);
+    Bytes typed_json(1, all[0]);
+    append_bytes(typed_json, ByteView(all).subspan(front));
+    return add(typed_json);
   }
-  Seed& spell(Proper command) { return spell(message_of(command, of_)); }
+  Seed& spell(Proper command) { return spell(command_of(command, of_)); }
   // What the neighbours send in a step.
   Seed& frames(std::uint64_t step, bool training) {
     for (std::uint32_t i = 0; i < static_cast<std::uint32_t>(of_.plan.chunks); ++i) {
@@ -44,7 +48,7 @@ class Seed {
   Seed& frame(const codec::FrameTag& tag, const std::string& codec) {
     std::vector<std::int64_t> shape = {static_cast<std::int64_t>(of_.samples.size()) / of_.plan.chunks};
     shape.insert(shape.end(), of_.shape.begin(), of_.shape.end());
-    const auto type = of_.plan.precision == layer::Precision::kBf16 ? torch::kBFloat16 : torch::kFloat32;
+    const auto type = of_.plan.precision == "bf16" ? torch::kBFloat16 : torch::kFloat32;
     Bytes bytes;
     const auto good = codec::encode_frame(*testing::codec_of(codec), torch::randn(shape).to(type), tag, {}, nullptr, bytes);
     if (!good) throw std::runtime_error(good.error().text());
@@ -68,7 +72,7 @@ class Seed {
 // Everything that a proper client says in a run of two steps.
 inline Bytes whole_run(std::size_t of) {
   Seed seed(of);
-  seed.say(Proper::kPlan).say(Proper::kLoad).say(Proper::kConnect);
+  seed.say(Proper::kConfigure).say(Proper::kLoad).say(Proper::kOpenChannels);
   seed.frames(0, true).say(Proper::kStep0).say(Proper::kCommit0).say(Proper::kCommit0);
   seed.frames(1, true).say(Proper::kStep1).say(Proper::kCommit1);
   seed.frames(2, false).say(Proper::kEvaluate).say(Proper::kSave).say(Proper::kWeights).say(Proper::kRestore2);
@@ -78,24 +82,23 @@ inline Bytes whole_run(std::size_t of) {
 // One step in words.
 inline Bytes spelled_run(std::size_t of) {
   Seed seed(of);
-  seed.spell(Proper::kPlan).say(Proper::kLoad).spell(Proper::kConnect);
-  seed.frames(0, true).spell(Proper::kStep0).spell(testing::commit_message(0, /*skip=*/true));
-  return seed.spell(Proper::kSave).spell({"restore", {{"step", 1}}}).spell(Proper::kLeave).bytes();
+  seed.spell(Proper::kConfigure).say(Proper::kLoad).spell(Proper::kOpenChannels);
+  seed.frames(0, true).spell(Proper::kStep0).spell(testing::commit_command(0, /*skip=*/true));
+  return seed.spell(Proper::kSave).spell(session::RestoreCommand{1}).spell(Proper::kLeave).bytes();
 }
 
 inline Bytes lost_link(std::size_t of) {
   Seed seed(of);
-  seed.say(Proper::kPlan).say(Proper::kLoad).say(Proper::kConnect).say(Proper::kStep0);
-  seed.frames(0, true).say(Proper::kConnect).say(Proper::kStep0).say(Proper::kPlan).say(Proper::kCommit0);
+  seed.say(Proper::kConfigure).say(Proper::kLoad).say(Proper::kOpenChannels).say(Proper::kStep0);
+  seed.frames(0, true).say(Proper::kOpenChannels).say(Proper::kStep0).say(Proper::kConfigure).say(Proper::kCommit0);
   return seed.say(Proper::kLeave).bytes();
 }
 
 inline Bytes wrong_weights() {
   Seed seed(0);
-  seed.say(Proper::kPlan);
-  seed.spell(
-      {"load", nlohmann::json::object(), {{"layers.1.linear.weight", torch::zeros({7})}, {"layers.1.linear.bias", torch::ones({128})}}});
-  return seed.say(Proper::kConnect).bytes();
+  seed.say(Proper::kConfigure);
+  seed.spell(session::LoadCommand{1, true, {{"layers.1.linear.weight", torch::zeros({7})}, {"layers.1.linear.bias", torch::ones({128})}}});
+  return seed.say(Proper::kOpenChannels).bytes();
 }
 
 inline std::map<std::string, Bytes> session_seeds() {

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Format, layers, warnings as errors (files compiled together and alone), clang-tidy. Every step runs; the exit code says whether all passed.
+# Format, layers, links and line length of the docs, warnings as errors (files compiled together and alone), clang-tidy. Every step runs; the exit code says whether all passed.
 set -uo pipefail
 cd "$(dirname "$0")/.."
 jobs=${JOBS:-$(nproc)}
@@ -29,6 +29,8 @@ shell_scripts() { for script in tools/*.sh .ci/run; do bash -n "$script" || retu
 
 step format format
 step layers tools/check_layers.py
+step links tools/check_links.py
+step line_length tools/check_line_length.py
 step shell shell_scripts
 step warnings warnings
 step warnings_alone warnings_alone

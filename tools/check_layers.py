@@ -8,7 +8,7 @@ import sys
 # Bottom up, the README's picture upside down: a folder may include itself and every folder before it.
 LAYERS = [
     "base", "schedule", "report", "wire", "codec/kernels", "codec", "transport", "boundary", "layer",
-    "pipeline", "data", "model", "train", "serve", "experiment", "cli",
+    "pipeline", "data", "model", "session", "train", "serve", "experiment", "cli",
 ]
 WITHOUT_TORCH = {"base", "schedule", "report", "wire", "codec/kernels", "experiment"}
 INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]')

@@ -4,7 +4,7 @@
 Fine-tunes ImageNet's MobileNetV2 on CIFAR-10 for a few steps with PyTorch, then sends the activations behind its first convolution, and the
 gradient that comes back, through `epipe codec encode` and `decode`, and lets the layers on both sides work with what comes out. One JSON object
 per codec: relative errors (squared) of the tensors themselves, of the pooled features that the classifier gets, and of the gradients of the
-first convolution and its normalization, without and with moments (`--moments`). Numbers of a few steps on a few images: for comparing codecs, not for predicting accuracies.
+first convolution and its normalization, without and with moments beside it (README.md). Numbers of a few steps on a few images: for comparing codecs, not for predicting accuracies.
 
     measure.py EPIPE mobilenet_v2.pth CIFAR10_FOLDER [codec ...] > results.jsonl
 """
@@ -49,7 +49,7 @@ def flat(x):
 
 
 def with_moments(gradient, wanted, activations):
-    """What `--moments` does: the decoded gradient, with the moments that were sent beside it."""
+    """The decoded gradient, with the moments that were sent beside it put back."""
     maps = torch.cat([flat(activations), torch.ones(1, flat(activations).shape[1]).double()])
     gram = maps @ maps.T
     unit = torch.where(gram.diag() > 0, gram.diag().clamp(min=1e-300).rsqrt(), torch.zeros_like(gram.diag()))

@@ -8,7 +8,7 @@
 #include <limits>
 #include <string_view>
 
-#include "epipe/model/model.h"
+#include "epipe/model/registry.h"
 
 namespace {
 
@@ -27,7 +27,7 @@ int main(int argc, char** argv) {
     mallopt(M_ARENA_MAX, 1);
   }
   at::set_num_threads(1);
-  const auto model = epipe::model::make_model(argv[1], {epipe::data::DataSpec::Kind::kImages, {3, 224, 224}, 1000}, 1);
+  const auto model = epipe::model::builtin_models().make_model(argv[1], {epipe::data::DataSpec::Kind::kImages, {3, 224, 224}, 1000}, 1);
   const auto images = torch::randn({kBatch, 3, 224, 224});
   const auto labels = torch::zeros({kBatch}, torch::kInt64);
   epipe::layer::ForwardContext at;

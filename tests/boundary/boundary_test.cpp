@@ -1,14 +1,18 @@
-#include "epipe/boundary/boundary.h"
-
 #include <gtest/gtest.h>
 
+#include <atomic>
+#include <future>
 #include <limits>
 
 #include "epipe/base/clock.h"
+#include "epipe/boundary/receiver.h"
+#include "epipe/boundary/sender.h"
 #include "epipe/transport/inproc/inproc.h"
 
 namespace epipe::boundary {
 namespace {
+
+using namespace std::chrono_literals;
 
 class Ends {
  public:
@@ -64,7 +68,7 @@ TEST(Boundary, CarriesSeveralTensorsInOrder) {
   }
 }
 
-TEST(Boundary, LimitsTheTensorsOfAParcelTogether) {
+TEST(Boundary, LimitsTheTensorsOfAMicroBatchTogether) {
   BoundaryConfig config;
   config.limits.max_values = 10;
   Ends ends(config);
@@ -73,40 +77,6 @@ TEST(Boundary, LimitsTheTensorsOfAParcelTogether) {
   ends.sender().send({9, 1, false, false, {torch::randn({6}), torch::randn({5})}});
   EXPECT_THROW(ends.receiver().recv(9, 1), Closed);
   EXPECT_NE(ends.failure().find("4 values"), std::string::npos) << ends.failure();
-}
-
-TEST(Boundary, TellsOnceWhatThePeerGotOfAParcelToKeep) {
-  BoundaryConfig config;
-  config.codec = "ec:2";
-  Ends ends(config);
-  std::vector<torch::Tensor> got;
-  for (std::uint32_t i = 0; i < 3; ++i) {
-    ends.sender().send({.step = 9, .micro_batch = i, .tensors = {torch::randn({2, 6, 40})}, .keep = i != 1});
-    got.push_back(ends.receiver().recv(9, i)[0]);
-  }
-  EXPECT_FALSE(ends.sender().sent(8, 0).defined()) << "of another step";
-  EXPECT_FALSE(ends.sender().sent(9, 1).defined()) << "not to be kept";
-  for (const std::uint32_t i : {2U, 0U}) {
-    EXPECT_TRUE(torch::equal(ends.sender().sent(9, i), got[i]));
-    EXPECT_FALSE(ends.sender().sent(9, i).defined()) << "a second time";
-  }
-}
-
-TEST(Boundary, KeepsNothingThatThePeerGetsAsItIs) {
-  Ends ends(BoundaryConfig{});
-  ends.sender().send({.step = 9, .tensors = {torch::randn({2, 6})}, .keep = true});
-  ends.receiver().recv(9, 0);
-  EXPECT_FALSE(ends.sender().sent(9, 0).defined());
-}
-
-TEST(Boundary, TellsThatThePeerGotNoNumbers) {
-  BoundaryConfig config;
-  config.codec = "ec:2";
-  config.flag_non_finite = true;
-  Ends ends(config);
-  ends.sender().send({.step = 9, .tensors = {torch::full({3}, std::numeric_limits<float>::infinity())}, .keep = true});
-  ends.receiver().recv(9, 0);
-  EXPECT_TRUE(ends.sender().sent(9, 0).isnan().all().item<bool>());
 }
 
 TEST(Boundary, KeepsOneEncoderPerTensor) {
@@ -211,6 +181,155 @@ TEST(Boundary, AWorkerWhosePeerTakesNothingLosesItsTimeout) {
     for (std::uint32_t i = 0; i < 5; ++i) sender.send({0, i, false, false, {torch::ones({2})}});
   };
   EXPECT_THROW(fill(), transport::TimedOut);
+}
+
+TEST(Boundary, MakesItsCodecsOnce) {
+  std::atomic<int> made = 0;
+  BoundaryConfig config;
+  config.codec = "ec:4";
+  config.codec_factory = [&made](std::string_view spec, const codec::CodecOptions& options) {
+    ++made;
+    return codec::make_codec(spec, options);
+  };
+  Ends ends(config);
+  for (std::uint32_t i = 0; i < 4; ++i) {
+    ends.sender().send({0, i, false, true, {torch::randn({30}), torch::randn({2, 20})}});
+    EXPECT_EQ(ends.receiver().recv(0, i).size(), 2U);
+  }
+  EXPECT_EQ(made, 4) << "two encoders, one for each tensor, and a decoder at each end";
+}
+
+TEST(Boundary, SharesACodecsWorkAmongThreadsAndWritesTheSameBytes) {
+  torch::manual_seed(2);
+  const auto x = torch::randn({4, 16, 40, 40});
+  for (const std::string codec : {"none", "uniform:6", "sort:6+2", "topk:0.1>uniform:8", "kmeans:4", "dct:1"}) {
+    std::vector<Bytes> frames;
+    for (const int threads : {1, 3}) {
+      BoundaryConfig config;
+      config.codec = codec;
+      config.codec_threads = threads;
+      config.codec_factory = [threads](std::string_view spec, const codec::CodecOptions& options) {
+        EXPECT_EQ(options.pool->threads(), threads);
+        return codec::make_codec(spec, options);
+      };
+      auto [here, there] = transport::make_inproc_link(2);
+      Sender sender(config, *here, [](const std::exception_ptr&) { ADD_FAILURE(); });
+      sender.send({0, 0, false, true, {x}});
+      frames.push_back(there->recv(10s));
+      Ends ends(config);
+      ends.sender().send({0, 0, false, true, {x}});
+      EXPECT_TRUE(torch::equal(ends.receiver().recv(0, 0)[0], codec::decode_frame(frames.back(), {}, {}).value())) << codec;
+    }
+    EXPECT_EQ(frames[0], frames[1]) << codec;
+  }
+}
+
+// A codec whose encoders stand still while the gate is shut.
+class Gate {
+ public:
+  void open() {
+    const std::lock_guard lock(mutex_);
+    open_ = true;
+    changed_.notify_all();
+  }
+  void pass() {
+    std::unique_lock lock(mutex_);
+    waiting_ = true;
+    changed_.notify_all();
+    changed_.wait(lock, [this] { return open_; });
+  }
+  bool has_somebody_waiting() {
+    std::unique_lock lock(mutex_);
+    return changed_.wait_for(lock, 10s, [this] { return waiting_; });
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  bool open_ = false;
+  bool waiting_ = false;
+};
+
+class GatedCodec final : public codec::Codec {
+ public:
+  GatedCodec(std::unique_ptr<codec::Codec> codec, Gate& gate) : codec_(std::move(codec)), gate_(gate) {}
+  std::string spec() const override { return codec_->spec(); }
+  codec::PayloadBounds payload_bounds(const codec::TensorSpec& tensor) const override { return codec_->payload_bounds(tensor); }
+  Result<void> encode(const torch::Tensor& x, const codec::EncodeContext& at, Bytes& out) override {
+    gate_.pass();
+    return codec_->encode(x, at, out);
+  }
+  Result<void> decode_into(torch::Tensor& x, ByteView in) const override { return codec_->decode_into(x, in); }
+  codec::State state() const override { return codec_->state(); }
+  void set_state(const codec::State& state) override { codec_->set_state(state); }
+
+ private:
+  std::unique_ptr<codec::Codec> codec_;
+  Gate& gate_;
+};
+
+BoundaryConfig gated(Gate& gate) {
+  BoundaryConfig config;
+  config.codec = "power:1";
+  config.codec_factory = [&gate](std::string_view spec, const codec::CodecOptions& options) -> Result<std::unique_ptr<codec::Codec>> {
+    auto made = codec::make_codec(spec, options);
+    if (!made) return made.error();
+    return std::unique_ptr<codec::Codec>(std::make_unique<GatedCodec>(std::move(made).value(), gate));
+  };
+  return config;
+}
+
+// Whether the work is done while the gate is shut; it is opened then, so that nothing waits for ever.
+bool done_before_opening(Gate& gate, const std::function<void()>& work, std::chrono::milliseconds patience) {
+  auto working = std::async(std::launch::async, work);
+  const bool done = working.wait_for(patience) == std::future_status::ready;
+  if (!done) gate.open();
+  working.get();
+  return done;
+}
+
+TEST(Boundary, SendReturnsWhileASlowCodecEncodes) {
+  Gate gate;
+  Ends ends(gated(gate));
+  ends.sender().send({0, 0, false, false, {torch::randn({4, 6})}});
+  ASSERT_TRUE(gate.has_somebody_waiting());
+  EXPECT_TRUE(done_before_opening(
+      gate,
+      [&] {
+        ends.sender().send({0, 1, false, false, {torch::randn({4, 6})}});
+        ends.sender().take_traffic();
+      },
+      10s));
+  gate.open();
+  ends.receiver().recv(0, 0);
+  ends.receiver().recv(0, 1);
+}
+
+TEST(Boundary, FinishEncodingAndStateWaitForASlowCodec) {
+  const std::vector<std::function<void(Sender&)>> waits = {[](Sender& sender) { sender.finish_encoding(); },
+                                                           [](Sender& sender) { EXPECT_EQ(sender.state().at(0).count("p"), 1U); },
+                                                           [](Sender& sender) { sender.set_state({}); }};
+  for (const auto& wait : waits) {
+    Gate gate;
+    Ends ends(gated(gate));
+    ends.sender().send({0, 0, false, false, {torch::randn({4, 6})}});
+    ASSERT_TRUE(gate.has_somebody_waiting());
+    EXPECT_FALSE(done_before_opening(
+        gate, [&] { wait(ends.sender()); }, 50ms));
+    EXPECT_EQ(ends.sender().take_traffic().values, 24U);
+    ends.receiver().recv(0, 0);
+  }
+}
+
+TEST(Boundary, AClosedSenderGivesItsStateAndFinishesNothing) {
+  Gate gate;
+  Ends ends(gated(gate));
+  for (const std::uint32_t i : {0U, 1U}) ends.sender().send({0, i, false, false, {torch::randn({4, 6})}});
+  ASSERT_TRUE(gate.has_somebody_waiting());
+  ends.sender().close();
+  gate.open();
+  EXPECT_EQ(ends.sender().state().size(), 1U);
+  EXPECT_THROW(ends.sender().finish_encoding(), Closed);
 }
 
 }  // namespace

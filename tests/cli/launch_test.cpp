@@ -33,6 +33,15 @@ TEST(Launch, GivesTheWeightsOfOneProcess) {
   }
 }
 
+TEST(Launch, GivesTheWeightsOf1f1bInOneProcessWhereBackwardsAreSplit) {
+  Split split(0);
+  const Arguments arguments = kRun + Arguments{"--codec", "sort:6+2", "--max-steps", "6"};
+  const std::string run_dir = split.file("split");
+  const auto several = run_program("launch -n 3 -- train --place 0,1,2 --schedule zb-h1 --run-dir " + run_dir + " " + joined(arguments));
+  ASSERT_EQ(several.code, 0) << several.output;
+  EXPECT_TRUE(ended_with(run_dir, expected_weights(split, "0,1,2", arguments + Arguments{"--schedule", "1f1b"})));
+}
+
 TEST(Launch, ADifferentConfigurationIsNamedWithBothValues) {
   Split split(0);
   const std::string place = " WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=" + std::to_string(transport::free_port());

@@ -36,7 +36,7 @@ void write_integers(const std::string& path, const torch::Tensor& x) {
 TEST(Forward, GivesTheModelsOutputsForImages) {
   const TempFolder folder;
   const data::DataSpec data{data::DataSpec::Kind::kImages, {3, 40, 40}, 7};
-  const auto model = model::make_model("mobilenet_v2", data, 3);
+  const auto model = make_model("mobilenet_v2", data, 3);
   const auto batch = random_batch(data, 5, 1);
   ASSERT_TRUE(model::write_safetensors(folder.file("w"), model::tensors_of(model)));
   ASSERT_TRUE(data::write_npy(folder.file("x.npy"), batch.inputs[0]));
@@ -52,7 +52,7 @@ TEST(Forward, GivesTheModelsOutputsForImages) {
 
 TEST(Forward, GivesTheModelsOutputsForText) {
   const TempFolder folder;
-  const auto model = model::make_model("transformer", kText, 3);
+  const auto model = make_model("transformer", kText, 3);
   const auto batch = random_batch(kText, 4, 1);
   ASSERT_TRUE(model::write_safetensors(folder.file("w"), model::tensors_of(model)));
   write_integers<std::int64_t>(folder.file("ids.npy"), batch.inputs[0]);
@@ -74,7 +74,7 @@ TEST(Forward, GivesTheModelsOutputsForText) {
 
 TEST(Forward, SaysWhatIsWrong) {
   const TempFolder folder;
-  const auto model = model::make_model("cnn", kImages, 3);
+  const auto model = make_model("cnn", kImages, 3);
   auto weights = model::tensors_of(model);
   weights["extra.weight"] = torch::zeros({1});
   weights.erase("features.2.conv.weight");
@@ -119,7 +119,7 @@ TEST(Info, ListsLayersAndStages) {
 TEST(Weights, StartARunAndANewHeadIsSaid) {
   const TempFolder folder;
   const data::DataSpec other{data::DataSpec::Kind::kImages, {3, 16, 16}, 3};
-  const auto model = model::make_model("cnn", other, 3);
+  const auto model = make_model("cnn", other, 3);
   ASSERT_TRUE(model::write_safetensors(folder.file("w"), model::tensors_of(model)));
   const std::string train = "train --model cnn --weights w --max-steps 1 --batch 16 --lr 0 --cuts 1,3 --run-dir ";
   const auto run = run_program(train + "run", folder.path());

@@ -82,7 +82,8 @@ TEST_F(Resume, ARunThatIsInTheWayIsNamedWithTheCommandThatContinuesIt) {
 TEST_F(Resume, WhatARunCannotChangeIsRefusedWithTheFlagsName) {
   begin("a", 4);
   const std::string config = content("a/config.toml");
-  expect_refused("--lr 0.5", "--lr: 0.5 here, 0.02 there; leave these flags out");
+  expect_refused("--clip 2", "--clip: 2 here, 1 there; leave these flags out");
+  expect_refused("--seed 6", "a resumed run may change --epochs, --max-steps, --lr, --lr-schedule, --lr-power, --warmup");
   expect_refused("--momentum 0.5", "--momentum: 0.5 here, 0.9 there");
   expect_refused("--batch 64", "--batch: 64 here, 32 there");
   expect_refused("--model cnn", "--model: cnn here, mlp there");
@@ -91,6 +92,24 @@ TEST_F(Resume, WhatARunCannotChangeIsRefusedWithTheFlagsName) {
   expect_refused("--weight-decay 0.1", "--weight-decay: 0.1 here");
   EXPECT_EQ(content("a/config.toml"), config) << "a refused run changes nothing";
   EXPECT_EQ(run("train --resume --run-dir a --max-steps 5 --checkpoint-every 1 --load-threads 1").code, 0);
+}
+
+// The steps of an epoch of the synthetic data at this batch are few.
+TEST_F(Resume, AFinishedRunIsExtendedByMoreEpochsAtAnotherLearningRate) {
+  const std::string flags = "train --model mlp --batch 256 --momentum 0.9 --place 0,1,0 ";
+  ASSERT_EQ(run(flags + "--epochs 1 --lr 0.02 --run-dir a").code, 0);
+  const std::string lines = content("a/metrics.jsonl");
+  const Outcome extended = run("train --resume --run-dir a --epochs 2 --lr 0.01");
+  ASSERT_EQ(extended.code, 0) << extended.output;
+  EXPECT_EQ(content("a/metrics.jsonl").substr(0, lines.size()), lines) << "what was written stays";
+  EXPECT_NE(content("a/metrics.jsonl").find(R"("lr":0.01)"), std::string::npos);
+  EXPECT_NE(content("a/config.toml").find("epochs = 2\n"), std::string::npos);
+  EXPECT_NE(extended.output.find("epoch 1: "), std::string::npos) << extended.output;
+  ASSERT_EQ(run(flags + "--epochs 2 --lr 0.02 --run-dir b").code, 0);
+  EXPECT_NE(content("a/model.safetensors"), content("b/model.safetensors")) << "the other learning rate is used";
+  ASSERT_EQ(run(flags + "--epochs 1 --lr 0.02 --run-dir c").code, 0);
+  ASSERT_EQ(run("train --resume --run-dir c --epochs 2").code, 0);
+  EXPECT_EQ(content("c/model.safetensors"), content("b/model.safetensors")) << "as if it had been planned";
 }
 
 TEST_F(Resume, AConfigFileGoesOverTheRunsOwnAndTheCommandLineOverBoth) {

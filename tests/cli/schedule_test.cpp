@@ -39,6 +39,14 @@ TEST(ScheduleCommand, PricesTheScheduleWithTheGivenCosts) {
   EXPECT_NE(priced.output.find("speed-up over one worker 2.40, at most 2.40"), std::string::npos) << priced.output;
 }
 
+TEST(ScheduleCommand, PricesASplitBackwardByItsParts) {
+  const Outcome priced =
+      run_schedule("--schedule zb-h1 --place 0,1,2 --chunks 8 --costs-backward 2 --costs-backward-input 1 --costs-backward-weights 1.5");
+  EXPECT_EQ(priced.code, 0);
+  EXPECT_NE(priced.output.find("makespan 26 slots, bubble 7.7 %"), std::string::npos) << priced.output;
+  EXPECT_NE(priced.output.find("with these costs: makespan 30"), std::string::npos) << priced.output;
+}
+
 std::string costs_file(const testing::TempFolder& folder, const std::string& text) {
   std::ofstream(folder.file("costs.json")) << text;
   return " --place 0,1 --chunks 2 --costs " + folder.file("costs.json");
@@ -79,7 +87,9 @@ TEST(ScheduleCommand, OrdersTheActionsForTheCostsWhenAsked) {
 
 TEST(ScheduleCommand, ExitsWith2AndTheReasonForValuesThatMakeNoSense) {
   for (const auto& [flags, reason] : std::vector<std::pair<std::string, std::string>>{
-           {"--schedule zb --place 0,1 --chunks 4", "--schedule: unknown schedule \"zb\"; known are gpipe and 1f1b"},
+           {"--schedule zb --place 0,1 --chunks 4", "--schedule: unknown schedule \"zb\"; known are gpipe, 1f1b, zb-h1"},
+           {"--schedule zb-h1 --place 0,1,0 --chunks 4", "--place: the schedule zb-h1 is for chains"},
+           {"--place 0,1 --chunks 4 --costs-backward-input 1", "--costs: expected 2 backward weights costs, one for each stage, got 0"},
            {"--place 0,2 --chunks 4", "--place: placement 0,2 gives no stage to worker 1"},
            {"--place 0,x --chunks 4", "--place: expected the worker of each stage, as in 0,1,0, got \"0,x\""},
            {"--place 0,1 --chunks 0", "--chunks: the number of micro-batches (chunks) is from 1 to 4096, got 0"},

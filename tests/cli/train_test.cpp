@@ -212,13 +212,22 @@ TEST_F(TrainCommand, ACodecWithoutACutIsRefusedWithWhatToDo) {
   EXPECT_NE(refused.output.find("--codec dct:1 codes what crosses a cut, but there is none: cut the model with --cuts or --place"),
             std::string::npos)
       << refused.output;
-  for (const std::string flag : {"--codec-backward fp16", "--codec-at 0:forward=fp16", "--moments"}) {
+  for (const std::string flag : {"--codec-backward fp16", "--codec-at 0:forward=fp16"}) {
     EXPECT_EQ(run("train --model mlp --max-steps 1 --run-dir a " + flag).code, 2) << flag;
   }
   EXPECT_EQ(run("train --model mlp --codec none --max-steps 1 --run-dir a").code, 0);
   EXPECT_EQ(run("train --config a/config.toml --run-dir b").code, 0) << "what a run wrote can be read";
   EXPECT_EQ(run("train --model mlp --codec fp16 --cuts 1 --max-steps 1 --run-dir c").code, 0);
   EXPECT_EQ(run("train --model mlp --codec fp16 --place 0,0 --max-steps 1 --run-dir d").code, 0);
+}
+
+TEST_F(TrainCommand, GivesTheSameWeightsWhateverTheCodecThreads) {
+  const std::string base = "train --model cnn --place 0,1,0 --batch 128 --max-steps 3 --codec-forward dct:1 --codec-backward sort:6+2 ";
+  ASSERT_EQ(run(base + "--codec-threads 1 --run-dir a").code, 0);
+  ASSERT_EQ(run(base + "--codec-threads 3 --run-dir b").code, 0);
+  EXPECT_EQ(content("a/model.safetensors"), content("b/model.safetensors"));
+  EXPECT_NE(content("b/config.toml").find("codec-threads = 3"), std::string::npos);
+  EXPECT_EQ(run(base + "--codec-threads 0 --run-dir c").code, 2);
 }
 
 TEST_F(TrainCommand, ExitsWith2ForWrongUsageAnd1ForWhatGoesWrongLater) {
@@ -228,6 +237,7 @@ TEST_F(TrainCommand, ExitsWith2ForWrongUsageAnd1ForWhatGoesWrongLater) {
                                       "train --codec sort:6 --place 0,1 --run-dir a",
                                       "train --chunks 100 --run-dir a",
                                       "train --schedule zigzag --run-dir a",
+                                      "train --place 0,1,0 --schedule zb-h1 --run-dir a",
                                       "train --place 0,2 --run-dir a",
                                       "train --codec-at 1=none --run-dir a",
                                       "train --codec dct:zero --run-dir a",

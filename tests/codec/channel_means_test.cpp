@@ -1,4 +1,4 @@
-// Means of channels that travel beside the coded values: what they keep, when they are sent, damage.
+// Channel means that travel beside the coded values: what they keep, when they are sent, damage.
 #include <gtest/gtest.h>
 
 #include <array>

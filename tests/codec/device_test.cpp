@@ -5,7 +5,7 @@
 #include <random>
 
 #include "epipe/codec/codec.h"
-#include "epipe/codec/cuda/twin.h"
+#include "epipe/codec/cuda/device_codec.h"
 #include "support/codecs.h"
 #include "support/cuda.h"
 #include "support/entropy_payloads.h"
@@ -18,7 +18,7 @@ struct DeviceCase {
   torch::Tensor x;
 };
 
-// Channels that are combinations of three smooth maps: mixed before they are coded.
+// Channels that are combinations of three smooth maps: coded by their KLT.
 torch::Tensor channels_of_three_maps(std::int64_t n, std::int64_t channels, std::int64_t edge) {
   const auto maps = torch::avg_pool2d(torch::randn({n, 3, edge + 6, edge + 6}), 7, 1);
   return torch::einsum("ck,nkhw->nchw", {torch::randn({channels, 3}), maps}) + 0.005 * torch::randn({n, channels, edge, edge});
@@ -97,11 +97,11 @@ TEST_P(OnDevice, PayloadsAreThoseOfTheHost) {
 TEST_P(OnDevice, PayloadsDecodeWithoutTheHostsCopy) {
   EPIPE_NEEDS_CUDA();
   const auto codec = codec_of(GetParam());
-  const auto twin = codec->twin();
-  ASSERT_NE(twin, nullptr);
+  const auto device_codec = codec->device_codec();
+  ASSERT_NE(device_codec, nullptr);
   for (const auto& [name, x] : cases()) {
     SCOPED_TRACE(name);
-    const auto payload = twin->encode(x.contiguous().cuda(), {});
+    const auto payload = device_codec->encode(x.contiguous().cuda(), {});
     if (!payload) {  // the codec's error
       Bytes out;
       EXPECT_FALSE(codec_of(GetParam())->encode(x, {}, out));
@@ -110,7 +110,7 @@ TEST_P(OnDevice, PayloadsDecodeWithoutTheHostsCopy) {
     const auto bytes = payload->bytes.narrow(0, 0, static_cast<std::int64_t>(payload->size)).cpu();
     const auto* const first = reinterpret_cast<const std::byte*>(bytes.data_ptr<std::uint8_t>());
     auto y = torch::full(x.sizes(), 12345.0F, torch::kCUDA);
-    ASSERT_TRUE(twin->decode_into(y, *payload, {}));
+    ASSERT_TRUE(device_codec->decode_into(y, *payload, {}));
     ASSERT_TRUE(torch::equal(y.cpu(), decoded(*codec, Bytes(first, first + payload->size), x.sizes())));
   }
 }
@@ -217,7 +217,7 @@ TEST(UnusualPayloads, WithLongFrontsDecodeAsOnTheHost) {
   const auto x = torch::randn({64, 1 << 20});
   const Bytes payload = payload_with(x, {{}, 10, 4, 0.5F, 0}, 3);
   auto y = torch::full(x.sizes(), 12345.0F, torch::kCUDA);
-  ASSERT_TRUE(codec->twin()->decode_into(y, on_device(y, payload), {}));
+  ASSERT_TRUE(codec->device_codec()->decode_into(y, on_device(y, payload), {}));
   EXPECT_TRUE(torch::equal(y.cpu(), decoded(*codec, payload, x.sizes())));
 }
 
@@ -307,7 +307,7 @@ TEST(FactorsOnDevice, AreAsGoodAsTheHosts) {
     for (const std::string spec : {"lowrank:1", "lowrank:2", "lowrank:12", "power:2", "power:4", "power:4>uniform:8"}) {
       SCOPED_TRACE(name + ", " + spec);
       const auto codec = codec_of(spec);
-      EXPECT_EQ(codec->twin()->encode(x.contiguous().cuda(), {}).has_value(), name != "large" || spec.starts_with("power"));
+      EXPECT_EQ(codec->device_codec()->encode(x.contiguous().cuda(), {}).has_value(), name != "large" || spec.starts_with("power"));
       const double host = lost(spec, x, torch::kCPU);
       const double device = lost(spec, x, torch::kCUDA);
       EXPECT_LT(device, 1e-6 + host * (spec.starts_with("power") ? 1.1 : 1.0001));
@@ -329,7 +329,7 @@ TEST(FactorsOnDevice, MultiplyToTheHostsBits) {
       const auto codec = codec_of(spec);
       const Bytes payload = payload_of(*codec, x);
       auto y = torch::full(shape, 12345.0F, torch::kCUDA);
-      ASSERT_TRUE(codec->twin()->decode_into(y, on_device(y, payload), {}));
+      ASSERT_TRUE(codec->device_codec()->decode_into(y, on_device(y, payload), {}));
       const auto expected = decoded(*codec, payload, shape);
       EXPECT_TRUE(torch::equal(y.cpu().view(torch::kInt32), expected.view(torch::kInt32)));  // the signs of zeros as well
     }

@@ -56,6 +56,36 @@ TEST(HalfTensors, WhatDecodesBeyondTheRangeOfFp16Saturates) {
   EXPECT_EQ(y.value().to(torch::kFloat32).max().item<float>(), 65504);
 }
 
+TEST(FrameDecoder, MadeOnceDecodesFramesOfEveryType) {
+  for (const std::string spec : {"none", "uniform:8", "ec:4"}) {
+    int made = 0;
+    const auto counted = [&made](std::string_view text, const CodecOptions& options) {
+      ++made;
+      return make_codec(text, options);
+    };
+    const auto decoder = FrameDecoder::make(spec, {}, counted);
+    ASSERT_TRUE(decoder.ok());
+    for (const auto type : {torch::kFloat32, torch::kHalf, torch::kBFloat16, torch::kFloat32}) {
+      Bytes frame;
+      ASSERT_TRUE(encode_frame(*made_codec(spec), torch::randn({3, 40}).to(type), {}, {}, nullptr, frame).ok());
+      const auto y = decoder.value().decode(wire::read_frame(frame, {}).value());
+      ASSERT_TRUE(y.ok()) << spec;
+      EXPECT_TRUE(torch::equal(y.value(), decode_frame(frame, {}, {}).value())) << spec;
+      EXPECT_EQ(y.value().scalar_type(), type);
+    }
+    EXPECT_EQ(made, 1) << spec;
+  }
+}
+
+TEST(FrameDecoder, RefusesAFrameOfAnotherCodec) {
+  Bytes frame;
+  ASSERT_TRUE(encode_frame(*made_codec("uniform:8"), torch::randn({4}), {}, {}, nullptr, frame).ok());
+  const auto y = FrameDecoder::make("uniform:4", {}).value().decode(wire::read_frame(frame, {}).value());
+  ASSERT_FALSE(y.ok());
+  EXPECT_EQ(y.error().message, "expected a frame by uniform:4, got one by uniform:8");
+  EXPECT_FALSE(FrameDecoder::make("uniform:40", {}).ok());
+}
+
 TEST(HalfTensors, NanIsAnErrorAndAFlaggedFrameStandsForIt) {
   const auto x = torch::full({2, 3}, std::numeric_limits<float>::quiet_NaN(), torch::kHalf);
   Bytes frame;

@@ -1,4 +1,4 @@
-// Damaged payloads of the entropy codecs are refused by name. See mixing_test.cpp and channel_means_test.cpp for what may stand in front of
+// Damaged payloads of the entropy codecs are refused by name. See klt_test.cpp and channel_means_test.cpp for what may stand in front of
 // them.
 #include <gtest/gtest.h>
 

@@ -289,7 +289,7 @@ TEST(Entropy, SaysWhatItChose) {
   const auto form = [](const std::string& spec, const torch::Tensor& x) {
     Bytes frame;
     EXPECT_TRUE(encode_frame(*codec_of(spec), x, {}, {}, nullptr, frame).ok());
-    return chosen_form(frame);
+    return chosen_form(wire::read_own_frame(frame).value());
   };
   torch::manual_seed(13);
   EXPECT_TRUE(form("auto:1", smooth_maps(2, 8, 56, 56)).starts_with("dct "));
@@ -297,7 +297,9 @@ TEST(Entropy, SaysWhatItChose) {
   EXPECT_TRUE(form("ec:1", torch::randn({100, 256})).starts_with("rows "));
   EXPECT_EQ(form("ec:1", torch::zeros({100})), "zeros");
   EXPECT_EQ(form("uniform:8", torch::randn({100})), "");
-  EXPECT_EQ(chosen_form(Bytes(20)), "");
+  Bytes flagged;
+  encode_non_finite(*codec_of("ec:1"), torch::randn({100}), {}, flagged);
+  EXPECT_EQ(chosen_form(wire::read_own_frame(flagged).value()), "");
 }
 
 TEST(Entropy, AdaptsItsStepFromCallToCallUnlessFrozen) {

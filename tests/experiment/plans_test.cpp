@@ -2,21 +2,20 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <map>
 
 #include "epipe/cli/train_flags.h"
 #include "epipe/codec/codec.h"
 #include "epipe/experiment/arguments.h"
 #include "epipe/model/costs.h"
-#include "epipe/model/model.h"
 #include "epipe/train/learned_codecs.h"
 #include "epipe/train/plan.h"
+#include "support/models.h"
 
 namespace epipe::experiment {
 namespace {
 
 data::DataSpec spec_of(const Entry& entry) {
-  const bool text = model::takes_text(entry.model);
+  const bool text = testing::takes_text(entry.model);
   data::DataSpec spec;
   spec.kind = text ? data::DataSpec::Kind::kText : data::DataSpec::Kind::kImages;
   spec.shape = text ? std::vector<std::int64_t>{128} : std::vector<std::int64_t>{3, 224, 224};
@@ -36,7 +35,7 @@ train::TrainConfig parsed(const Entry& entry) {
   return cli::checked(flags);
 }
 
-train::Plan plan_of(const train::TrainConfig& config, const model::Model& model) {
+train::Plan plan_of(const train::TrainConfig& config, const model::Architecture& model) {
   train::Plan plan;
   for (const std::string& cut : config.cuts) plan.cuts.push_back(model::resolve_cut(cut, model));
   while (config.cuts.empty() && plan.cuts.size() + 1 < config.place.size())
@@ -49,16 +48,13 @@ train::Plan plan_of(const train::TrainConfig& config, const model::Model& model)
 }
 
 TEST(Plans, OfAllExperimentsFitTheirModels) {
-  std::map<std::string, model::Model> models;
   const auto all = read_catalogue();
   ASSERT_TRUE(all) << all.error().message;
   for (const Entry& entry : all.value()) {
     if (entry.kind == Kind::kParameters) continue;
     SCOPED_TRACE(entry.id);
     const auto spec = spec_of(entry);
-    const std::string key = entry.model + std::to_string(spec.classes);
-    if (!models.contains(key)) models.emplace(key, model::build_model(entry.model, spec));
-    model::Model model = models.at(key);
+    model::Architecture model = testing::architecture_of(entry.model, spec);
     const train::TrainConfig config = parsed(entry);
     train::Plan plan = plan_of(config, model);
     plan.data = spec;
@@ -66,7 +62,7 @@ TEST(Plans, OfAllExperimentsFitTheirModels) {
     EXPECT_TRUE(std::is_sorted(plan.cuts.begin(), plan.cuts.end()));
     EXPECT_GE(config.batch, config.chunks);
     EXPECT_EQ(schedule::Placement{plan.place}.workers(), entry.workers);
-    train::insert_learned_codecs(model, plan, plan.seed);
+    train::insert_learned_codecs(model, plan);
     for (const auto& codecs : plan.codecs) {
       EXPECT_TRUE(codec::make_codec(codecs.forward)) << codecs.forward;
       EXPECT_TRUE(codec::make_codec(codecs.backward)) << codecs.backward;

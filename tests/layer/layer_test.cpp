@@ -1,4 +1,5 @@
 #include <gtest/gtest.h>
+#include <torch/nn/modules/batchnorm.h>
 
 #include "epipe/layer/batch_norm.h"
 #include "epipe/layer/modules.h"
@@ -39,6 +40,23 @@ TEST(DeferredBatchNorm, NormalizesLikePyTorch) {
   const auto y = norm.forward(x, evaluation);
   const auto by_hand = (x - norm.running_mean.view({1, 3, 1, 1})) / (norm.running_var.view({1, 3, 1, 1}) + 1e-5).sqrt();
   EXPECT_TRUE(torch::allclose(y, by_hand, 1e-5, 1e-6));
+}
+
+TEST(DeferredBatchNorm, MovesItsStatisticsWithEveryForwardWhereNothingIsPipelined) {
+  torch::manual_seed(2);
+  DeferredBatchNorm norm(3);
+  torch::nn::BatchNorm2d expected(3);
+  ForwardContext at;
+  at.pipelined = false;
+  for (int i = 0; i < 2; ++i) {
+    const auto x = torch::randn({4, 3, 5, 5}) * 3 + i;
+    EXPECT_TRUE(torch::equal(norm.forward(x, at), expected->forward(x)));
+  }
+  EXPECT_TRUE(torch::equal(norm.running_mean, expected->running_mean));
+  EXPECT_TRUE(torch::equal(norm.running_var, expected->running_var));
+  EXPECT_EQ(norm.num_batches_tracked.item<std::int64_t>(), 2);
+  norm.commit_batch();
+  EXPECT_TRUE(torch::equal(norm.running_mean, expected->running_mean)) << "nothing is left to commit";
 }
 
 TEST(DeferredBatchNorm, TakesTheStatisticsOfAllReplicasFromTheSumOfTheirTotals) {
@@ -112,9 +130,9 @@ TEST(DeferredBatchNorm, CountsAMicroBatchOnceUnderRecomputeAndNotWhenDiscarded) 
 }
 
 TEST(Initialization, DependsOnTheSeedAndTheNameOnly) {
-  const auto a = model::make_model("cnn", kImages, 1);
-  const auto b = model::make_model("cnn", kImages, 1);
-  const auto c = model::make_model("cnn", kImages, 2);
+  const auto a = make_model("cnn", kImages, 1);
+  const auto b = make_model("cnn", kImages, 1);
+  const auto c = make_model("cnn", kImages, 2);
   for (std::size_t i = 0; i < a.layers.size(); ++i) {
     const auto parameters = a.layers[i]->named_parameters();
     for (const auto& item : parameters) {
@@ -137,11 +155,11 @@ TEST(Random, NormalValuesHaveTheMomentsAsked) {
 }
 
 TEST(Models, FitTheDataAndHaveAtLeastFourLayers) {
-  for (const std::string& name : model::model_names()) {
+  for (const std::string& name : registry().models.names()) {
     if (name.find(':') != std::string::npos) continue;  // made from files; tests/model has them
-    data::DataSpec data = model::takes_text(name) ? kText : kImages;
+    data::DataSpec data = takes_text(name) ? kText : kImages;
     if (name == "vgg13") data.shape = {3, 32, 32};
-    const auto model = model::make_model(name, data, 1);
+    const auto model = make_model(name, data, 1);
     EXPECT_GE(model.layers.size(), 4U);
     const auto batch = random_batch(data, 3, 1);
     ForwardContext at;
@@ -157,13 +175,13 @@ TEST(Models, FitTheDataAndHaveAtLeastFourLayers) {
     }
     EXPECT_EQ(x[0].sizes(), torch::IntArrayRef({3, data.classes})) << name;
   }
-  EXPECT_THROW(model::make_model("resnet", kImages, 1), std::invalid_argument);
-  EXPECT_ANY_THROW(model::make_model("cnn", kText, 1));
+  EXPECT_THROW(make_model("resnet", kImages, 1), std::invalid_argument);
+  EXPECT_ANY_THROW(make_model("cnn", kText, 1));
 }
 
 // Tokens behind the mask must not matter.
 TEST(Models, TheTransformerIgnoresMaskedTokens) {
-  const auto model = model::make_model("transformer", kText, 1);
+  const auto model = make_model("transformer", kText, 1);
   auto batch = random_batch(kText, 4, 1);
   const auto logits = [&] {
     ForwardContext at;

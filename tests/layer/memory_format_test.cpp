@@ -37,8 +37,8 @@ TEST(ChannelsLast, ChangesStridesAndNothingElse) {
 }
 
 TEST(ChannelsLast, ComputesTheSameWithinRounding) {
-  const auto plain = model::make_model("cnn", kImages, 7);
-  const auto model = model::make_model("cnn", kImages, 7);
+  const auto plain = make_model("cnn", kImages, 7);
+  const auto model = make_model("cnn", kImages, 7);
   for (const auto& layer : model.layers) to_channels_last(*layer);
   const auto x = torch::randn({4, 3, 12, 12});
   const auto expected = forward(plain, {x}, false)[0];
@@ -55,7 +55,7 @@ TEST(ChannelsLast, ComputesTheSameWithinRounding) {
 }
 
 TEST(ChannelsLast, WeightsStayTheParametersOfTheirOptimizerAndTheirBytesInFiles) {
-  const auto model = model::make_model("cnn", kImages, 7);
+  const auto model = make_model("cnn", kImages, 7);
   const auto before = model::serialize_safetensors(weights_of(model));
   train::NamedParameters held;
   for (const auto& layer : model.layers) {

@@ -22,6 +22,18 @@ train::Plan plan_with(const std::string& forward, const std::string& backward, s
   return plan;
 }
 
+Model initialized(const Architecture& architecture) {
+  Model model = build(architecture);
+  initialize(model, 1);
+  return model;
+}
+
+Model transformer_with(const std::string& codec) {
+  Architecture transformer = architecture_of("transformer", kText);
+  insert_learned_codec(transformer, 1, *split_learned(codec).learned, {2, 9, 64});
+  return initialized(transformer);
+}
+
 TEST(LearnedCodec, IsSplitFromTheRestOfTheChain) {
   const auto conv = split_learned("conv:32x4,16>uniform:8");
   ASSERT_TRUE(conv.learned);
@@ -51,11 +63,12 @@ TEST(LearnedCodec, ConvolutionsShrinkWhatCrossesAndRestoreItsShape) {
                                    {"conv:8x1", {2, 8, 14, 13}},
                                    {"conv:32x4,16", {2, 16, 3, 3}},
                                    {"conv:8x2,4x3", {2, 4, 2, 2}}}) {
-    Model model = make_model("cnn", kSmall, 1);
+    Architecture cnn = architecture_of("cnn", kSmall);
     const auto batch = random_batch(kSmall, 2, 1);
-    const auto before = model.layers[0]->forward(batch.inputs, context_of(batch, false))[0];
-    const std::size_t cut = insert_learned_codec(model, 1, *split_learned(spec).learned, before.sizes().vec(), 1);
+    const auto before = make_model("cnn", kSmall, 1).layers[0]->forward(batch.inputs, context_of(batch, false))[0];
+    const std::size_t cut = insert_learned_codec(cnn, 1, *split_learned(spec).learned, before.sizes().vec());
     EXPECT_EQ(cut, 2U);
+    const Model model = initialized(cnn);
     ASSERT_EQ(model.layers.size(), 7U);
     EXPECT_EQ(model.layers[1]->name(), "codec.features.1.encode");
     EXPECT_EQ(model.layers[2]->name(), "codec.features.1.decode");
@@ -68,13 +81,11 @@ TEST(LearnedCodec, ConvolutionsShrinkWhatCrossesAndRestoreItsShape) {
 
 TEST(LearnedCodec, LinearStartsAsTheIdentity) {
   const auto x = torch::randn({2, 9, 64});
-  Model model = make_model("transformer", kText, 1);
-  insert_learned_codec(model, 1, *split_learned("linear:64").learned, {2, 9, 64}, 1);
-  EXPECT_TRUE(torch::equal(model.layers[2]->forward(model.layers[1]->forward({x}, {}), {})[0], x));
-  insert_learned_codec(model, 1, *split_learned("linear:9,axis=s").learned, {2, 9, 64}, 1);
-  EXPECT_TRUE(torch::equal(model.layers[2]->forward(model.layers[1]->forward({x}, {}), {})[0], x));
-  Model narrow = make_model("transformer", kText, 1);
-  insert_learned_codec(narrow, 1, *split_learned("linear:50").learned, {2, 9, 64}, 1);
+  for (const char* const whole : {"linear:64", "linear:9,axis=s"}) {
+    const Model model = transformer_with(whole);
+    EXPECT_TRUE(torch::equal(model.layers[2]->forward(model.layers[1]->forward({x}, {}), {})[0], x)) << whole;
+  }
+  const Model narrow = transformer_with("linear:50");
   const auto sent = narrow.layers[1]->forward({x}, {})[0];
   EXPECT_TRUE(torch::equal(sent, x.narrow(2, 0, 50)));
   const auto back = narrow.layers[2]->forward({sent}, {})[0];
@@ -83,8 +94,7 @@ TEST(LearnedCodec, LinearStartsAsTheIdentity) {
 }
 
 TEST(LearnedCodec, RankDecaysWithCommittedTrainingBatchesOnly) {
-  Model model = make_model("transformer", kText, 1);
-  insert_learned_codec(model, 1, *split_learned("linear:64,decay=0.5/2/4").learned, {2, 9, 64}, 1);
+  const Model model = transformer_with("linear:64,decay=0.5/2/4");
   auto& encode = *model.layers[1];
   const auto x = torch::randn({2, 9, 64});
   const auto rank = [&] {
@@ -109,8 +119,8 @@ TEST(LearnedCodec, RankDecaysWithCommittedTrainingBatchesOnly) {
 
 TEST(LearnedCodec, IsRefusedWhereItDoesNotFit) {
   const auto insert = [&](const std::string& name, train::Plan plan) {
-    Model model = make_model(name, kSmall, 1);
-    train::insert_learned_codecs(model, plan, plan.seed);
+    Architecture architecture = architecture_of(name, kSmall);
+    train::insert_learned_codecs(architecture, plan);
   };
   EXPECT_NO_THROW(insert("cnn", plan_with("conv:8x2", "conv:8x2")));
   EXPECT_NO_THROW(insert("cnn", plan_with("conv:8x2>uniform:8", "none")));
@@ -126,11 +136,12 @@ TEST(LearnedCodec, IsRefusedWhereItDoesNotFit) {
 TEST(LearnedCodec, TrainsInAPipelineAsInOneStage) {
   const auto batch = random_batch(kSmall, 8, 3);
   const auto train = [&](bool cut) {
-    Model model = make_model("cnn", kSmall, 1);
+    Architecture cnn = architecture_of("cnn", kSmall);
     auto plan = plan_with("conv:8x2>none", "conv:8x2", {1, 3});
     plan.place = {0, 1, 0};
     plan.chunks = 2;
-    train::insert_learned_codecs(model, plan, plan.seed);
+    train::insert_learned_codecs(cnn, plan);
+    const Model model = initialized(cnn);
     auto config = train::pipeline_config(plan);
     EXPECT_EQ(config.cuts, (std::vector<std::size_t>{2, 6}));
     EXPECT_EQ(config.codecs[0].forward, "none");

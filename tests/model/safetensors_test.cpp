@@ -8,6 +8,8 @@
 #include <vector>
 
 #include "epipe/base/file.h"
+#include "epipe/model/safetensors_writer.h"
+#include "epipe/model/weights.h"
 #include "support/temp_folder.h"
 
 namespace epipe::model {
@@ -258,6 +260,48 @@ TEST(SafeTensors, ErrorsNameTheFile) {
   ASSERT_TRUE(write_file(path, {Bytes(4)}).ok());
   EXPECT_NE(read_safetensors(path).error().message.find(path), std::string::npos);
   EXPECT_NE(write_safetensors(path, {{"x", torch::Tensor()}}).error().message.find(path), std::string::npos);
+}
+
+TEST(SafeTensors, ThatComeOneAfterTheOtherMakeTheSameFile) {
+  const testing::TempFolder folder;
+  const Metadata metadata = {{"model", "cnn"}};
+  ASSERT_TRUE(write_safetensors(folder.file("whole"), one_of_each(), metadata).ok());
+  {
+    SafetensorsWriter writer(folder.file("pieces"));
+    auto tensors = one_of_each();
+    while (!tensors.empty()) {
+      NamedTensors one;
+      one.insert(tensors.extract(std::prev(tensors.end())));
+      ASSERT_TRUE(writer.add(one).ok());
+      EXPECT_EQ(list_folder(folder.path()).size(), 1U) << "a run that is killed now leaves nothing";
+    }
+    ASSERT_TRUE(writer.finish(metadata).ok());
+  }
+  EXPECT_EQ(read_file(folder.file("pieces"), 1 << 20).value(), read_file(folder.file("whole"), 1 << 20).value());
+  SafetensorsWriter nowhere(folder.file("no/such/folder"));
+  EXPECT_EQ(nowhere.add(one_of_each()).error().code, ErrorCode::kIo);
+}
+
+TEST(SafeTensors, OfAMappedFileHaveTheValuesOfTheFile) {
+  const testing::TempFolder folder;
+  const std::string path = folder.file("x.safetensors");
+  ASSERT_TRUE(write_safetensors(path, one_of_each()).ok());
+  auto mapped = map_weights(path);
+  ASSERT_TRUE(mapped.ok()) << mapped.error().text();
+  expect_same_tensors(mapped.value().tensors, one_of_each());
+  mapped.value().file->forget_pages();
+  expect_same_tensors(mapped.value().tensors, one_of_each());
+  mapped.value().file.reset();
+  expect_same_tensors(mapped.value().tensors, one_of_each());  // they keep the file
+  const std::string json = R"({"a":{"dtype":"U8","shape":[1],"data_offsets":[0,1]},"b":{"dtype":"F32","shape":[1],"data_offsets":[1,5]}})";
+  ASSERT_TRUE(write_file(path, {file_of(json, 5)}).ok());
+  const auto unaligned = map_weights(path);
+  ASSERT_TRUE(unaligned.ok()) << unaligned.error().text();
+  expect_same_tensors(unaligned.value().tensors, read_safetensors(path).value().tensors);
+  ASSERT_TRUE(write_file(path, {Bytes(4)}).ok());
+  EXPECT_NE(map_weights(path).error().message.find(path), std::string::npos);
+  EXPECT_EQ(map_weights(folder.file("absent")).error().code, ErrorCode::kIo);
+  EXPECT_EQ(map_weights(folder.path()).error().code, ErrorCode::kIo);
 }
 
 TEST(LoadInto, CopiesValuesIntoTheExistingTensors) {

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "epipe/layer/modules.h"
+#include "epipe/model/costs.h"
 #include "epipe/pipeline/chunks.h"
 #include "support/training.h"
 
@@ -46,11 +47,13 @@ std::vector<std::shared_ptr<Layer>> skip_layers() {
   return layers;
 }
 
-std::vector<torch::Tensor> gradients(const std::vector<std::size_t>& cuts, const std::vector<int>& placement) {
+std::vector<torch::Tensor> gradients(const std::vector<std::size_t>& cuts, const std::vector<int>& placement,
+                                     const std::string& schedule = "gpipe") {
   const auto layers = skip_layers();
   PipelineConfig config;
   config.cuts = cuts;
   config.placement = {placement};
+  config.schedule = schedule;
   config.chunks = 3;
   Pipeline pipeline(layers, config, classification_loss);
   pipeline.train_step(random_batch(kImages, 7, 5), {});
@@ -71,10 +74,17 @@ TEST(SkipConnections, CrossEveryCut) {
   }
 }
 
+TEST(SkipConnections, CrossEveryCutWhereBackwardsAreSplit) {
+  const auto expected = gradients({}, {});
+  const auto actual = gradients({1, 2, 3}, {0, 1, 2, 3}, "zb-h1");
+  ASSERT_EQ(actual.size(), expected.size());
+  for (std::size_t i = 0; i < expected.size(); ++i) EXPECT_TRUE(torch::equal(actual[i], expected[i])) << i;
+}
+
 // topk:1 sends every value that is not 0, so its bytes show how many gradients came back.
 TEST(TopKForward, AlsoMasksTheGradientThatComesBack) {
   const auto backward_bits = [](const std::string& forward) {
-    const auto model = model::make_model("mlp", kImages, 7);
+    const auto model = make_model("mlp", kImages, 7);
     PipelineConfig config;
     config.cuts = {2};
     config.codecs = {{forward, "topk:1"}};
@@ -101,7 +111,7 @@ TEST(Chunks, AreAsEqualAsPossible) {
 }
 
 TEST(BalancedCuts, FollowTheFlopsAndLeaveEveryStageALayer) {
-  const auto model = model::make_model("cnn", kImages, 1);
+  const auto model = architecture_of("cnn", kImages);
   const auto batch = random_batch(kImages, 1, 1);
   layer::ForwardContext at;
   at.training = false;
@@ -122,7 +132,7 @@ TEST(BalancedCuts, FollowTheFlopsAndLeaveEveryStageALayer) {
 
 TEST(InputEdge, TheFirstStageEnlargesImagesBeforeItsLayersSeeThem) {
   const auto loss_of = [](std::int64_t edge, const layer::Batch& batch) {
-    const auto model = model::make_model("cnn", kImages, 7);
+    const auto model = make_model("cnn", kImages, 7);
     PipelineConfig config;
     config.cuts = {2};
     config.chunks = 2;

@@ -31,7 +31,7 @@ using namespace epipe::testing;
 std::vector<torch::Tensor> trained(const std::string& name, const PipelineConfig& config, int steps = 4) {
   at::globalContext().setDeterministicCuDNN(true);
   const auto& data = name == "transformer" ? kText : kImages;
-  const auto model = model::make_model(name, data, 7);
+  const auto model = make_model(name, data, 7);
   Pipeline pipeline(model.layers, config, classification_loss);
   for (std::uint64_t step = 0; step < static_cast<std::uint64_t>(steps); ++step) {
     pipeline.train_step(random_batch(data, 24, step), {0, step});
@@ -91,7 +91,7 @@ TEST(OnDevice, WhatIsHandedOverIsCountedAsFramesOfNone) {
   EPIPE_NEEDS_CUDA();
   const torch::Device gpu("cuda:0");
   const auto traffic = [&](std::vector<torch::Device> devices) {
-    const auto model = model::make_model("cnn", kImages, 7);
+    const auto model = make_model("cnn", kImages, 7);
     Pipeline pipeline(model.layers, on_devices({1, 3}, {0, 1, 0}, std::move(devices), "none"), classification_loss);
     return pipeline.train_step(random_batch(kImages, 24, 0), {0, 0});
   };
@@ -107,7 +107,7 @@ TEST(OnDevice, WhatIsHandedOverIsCountedAsFramesOfNone) {
 TEST(OnDevice, WhatIsNotFiniteEndsTheStep) {
   EPIPE_NEEDS_CUDA();
   const torch::Device gpu("cuda:0");
-  const auto model = model::make_model("cnn", kImages, 7);
+  const auto model = make_model("cnn", kImages, 7);
   Pipeline pipeline(model.layers, on_devices({1, 3}, {0, 1, 0}, {gpu, gpu}, "none"), classification_loss);
   auto batch = random_batch(kImages, 24, 0);
   batch.inputs[0][20][0][3][3] = std::numeric_limits<float>::quiet_NaN();
@@ -126,7 +126,7 @@ TEST_P(SideStreams, ManyStepsRepeatThemselves) {
   EPIPE_NEEDS_CUDA();
   const torch::Device gpu("cuda:0");
   auto config = on_devices({1, 2, 3}, {0, 1, 2, 0}, {gpu, gpu, gpu}, GetParam());
-  config.policy = schedule::Policy::k1f1b;
+  config.schedule = "1f1b";
   config.chunks = 6;
   expect_equal(trained("cnn", config, 25), trained("cnn", config, 25));
 }
@@ -159,7 +159,7 @@ TEST(OnDevice, AStepNeverWaitsForTheWholeDevice) {
   EPIPE_NEEDS_CUDA();
   const torch::Device gpu("cuda:0");
   for (const std::string codec : {"none", "sort:6+2", "dct:1", "power:2", "lowrank:2"}) {
-    const auto model = model::make_model("cnn", kImages, 7);
+    const auto model = make_model("cnn", kImages, 7);
     Pipeline pipeline(model.layers, on_devices({1, 3}, {0, 1, 0}, {gpu, gpu}, codec), classification_loss);
     pipeline.train_step(random_batch(kImages, 24, 0), {0, 0});
     const int before = device_synchronizations;

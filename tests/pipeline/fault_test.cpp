@@ -34,17 +34,17 @@ class Throws final : public Layer {
 };
 
 TEST(Fault, AStageThatThrowsStopsAllWorkersWithinASecond) {
-  for (const auto policy : {schedule::Policy::kGpipe, schedule::Policy::k1f1b}) {
+  for (const std::string& schedule : schedule::schedule_names()) {
     for (std::size_t at_layer = 0; at_layer <= 4; ++at_layer) {
       for (const std::int64_t sample : {0, 5, 11}) {
         for (const bool in_backward : {false, true}) {
-          auto model = model::make_model("mlp", kImages, 7);
+          auto model = make_model("mlp", kImages, 7);
           model.layers.insert(model.layers.begin() + static_cast<std::ptrdiff_t>(at_layer),
                               std::make_shared<Throws>("bad", sample, in_backward && at_layer > 0));
           PipelineConfig config;
           config.cuts = {1, 2, 3};
-          config.placement = {{0, 1, 2, 0}};
-          config.policy = policy;
+          config.placement = {{0, 1, 2, schedule == "zb-h1" ? 3 : 0}};
+          config.schedule = schedule;
           config.chunks = 6;
           Pipeline pipeline(model.layers, config, classification_loss);
           const Stopwatch watch;
@@ -63,7 +63,7 @@ TEST(Fault, AStageThatThrowsStopsAllWorkersWithinASecond) {
 }
 
 TEST(Fault, NanInACutNamesCutStepAndMicroBatch) {
-  const auto model = model::make_model("mlp", kImages, 7);
+  const auto model = make_model("mlp", kImages, 7);
   PipelineConfig config;
   config.cuts = {2};
   config.chunks = 3;
@@ -80,7 +80,7 @@ TEST(Fault, NanInACutNamesCutStepAndMicroBatch) {
 }
 
 TEST(Fault, AFailureInAWorkersTaskIsReported) {
-  const auto model = model::make_model("mlp", kImages, 7);
+  const auto model = make_model("mlp", kImages, 7);
   PipelineConfig config;
   config.cuts = {2};
   Pipeline pipeline(model.layers, config, classification_loss);

@@ -2,6 +2,8 @@
 #include <ATen/Parallel.h>
 #include <gtest/gtest.h>
 
+#include <tuple>
+
 #include "epipe/layer/modules.h"
 #include "support/training.h"
 
@@ -103,8 +105,8 @@ TEST(MixedPrecision, OneStageEqualsAPlainAutocastLoop) {
   at::set_num_threads(1);  // as many as a worker has: sums of products depend on it
   for (const std::string name : {"cnn", "transformer"}) {
     const auto& data = name == "cnn" ? kImages : kText;
-    const auto plain = model::make_model(name, data, 7);
-    const auto model = model::make_model(name, data, 7);
+    const auto plain = make_model(name, data, 7);
+    const auto model = make_model(name, data, 7);
     PipelineConfig config;
     config.precision = Precision::kBf16;
     config.seed = 11;
@@ -141,7 +143,7 @@ TEST(MixedPrecision, OneStageEqualsAPlainAutocastLoop) {
 
 TEST(MixedPrecision, HalfTensorsCross16BitsPerValue) {
   const auto losses = [](Precision precision, double& bits) {
-    const auto model = model::make_model("cnn", kImages, 7);
+    const auto model = make_model("cnn", kImages, 7);
     PipelineConfig config;
     config.cuts = {1, 3};
     config.placement = {{0, 1, 0}};
@@ -162,7 +164,7 @@ TEST(MixedPrecision, HalfTensorsCross16BitsPerValue) {
 }
 
 TEST(MixedPrecision, LossyCodecsTakeHalfTensors) {
-  const auto model = model::make_model("cnn", kImages, 7);
+  const auto model = make_model("cnn", kImages, 7);
   PipelineConfig config;
   config.cuts = {1, 3};
   config.placement = {{0, 1, 0}};
@@ -177,7 +179,7 @@ TEST(MixedPrecision, LossyCodecsTakeHalfTensors) {
 
 TEST(MixedPrecision, APrecisionThatTheDeviceCannotDoIsRefused) {
   if (layer::can_compute(torch::kCPU, Precision::kFp16)) GTEST_SKIP() << "this LibTorch computes in fp16 on the CPU";
-  const auto model = model::make_model("cnn", kImages, 7);
+  const auto model = make_model("cnn", kImages, 7);
   PipelineConfig config;
   config.precision = Precision::kFp16;
   try {
@@ -189,29 +191,34 @@ TEST(MixedPrecision, APrecisionThatTheDeviceCannotDoIsRefused) {
 }
 
 TEST(LossScaling, ScalesGradientsAndNothingElse) {
-  const auto step = [](double scale) {
-    const auto model = model::make_model("cnn", kImages, 7);
+  const auto step = [](double scale, const std::string& schedule) {
+    const auto model = make_model("cnn", kImages, 7);
     PipelineConfig config;
     config.cuts = {2};
+    config.schedule = schedule;
     config.chunks = 3;
     Pipeline pipeline(model.layers, config, classification_loss);
     const auto result = pipeline.train_step(random_batch(kImages, 10, 1), {.loss_scale = scale});
     return std::pair{result.loss, gradients_of(model)};
   };
-  const auto [loss, gradients] = step(1);
-  const auto [same_loss, scaled] = step(1024);
-  EXPECT_EQ(loss, same_loss);
-  for (std::size_t k = 0; k < gradients.size(); ++k) EXPECT_TRUE(torch::equal(gradients[k] * 1024, scaled[k])) << k;
+  const auto [loss, gradients] = step(1, "gpipe");
+  for (const std::string& schedule : schedule::schedule_names()) {
+    const auto [same_loss, scaled] = step(1024, schedule);
+    EXPECT_EQ(loss, same_loss);
+    for (std::size_t k = 0; k < gradients.size(); ++k) EXPECT_TRUE(torch::equal(gradients[k] * 1024, scaled[k])) << schedule << " " << k;
+  }
 }
 
 TEST(LossScaling, AnOverflowIsFoundWhereverItHappensAndThePipelineGoesOn) {
-  for (std::size_t at_layer = 1; at_layer <= 4; ++at_layer) {
+  for (const auto& [schedule, last, at_layer] : std::vector<std::tuple<std::string, int, std::size_t>>{
+           {"gpipe", 0, 1}, {"gpipe", 0, 2}, {"gpipe", 0, 3}, {"gpipe", 0, 4}, {"zb-h1", 3, 2}, {"zb-h1", 3, 4}}) {
     for (const bool in_forward : {false, true}) {
-      auto model = model::make_model("cnn", kImages, 7);
+      auto model = make_model("cnn", kImages, 7);
       model.layers.insert(model.layers.begin() + static_cast<std::ptrdiff_t>(at_layer), std::make_shared<Overflows>("bad", 5));
       PipelineConfig config;
       config.cuts = {1, 2, 4};
-      config.placement = {{0, 1, 2, 0}};
+      config.placement = {{0, 1, 2, last}};
+      config.schedule = schedule;
       config.chunks = 4;
       config.loss_scaling = true;
       config.codecs = {{"sort:6+2", "uniform:8"}, {"power:2", "power:2"}, {"none", "ec:4"}};
@@ -231,7 +238,7 @@ TEST(LossScaling, AnOverflowIsFoundWhereverItHappensAndThePipelineGoesOn) {
 }
 
 TEST(LossScaling, WithoutItAnOverflowAtACutIsAnError) {
-  auto model = model::make_model("cnn", kImages, 7);
+  auto model = make_model("cnn", kImages, 7);
   model.layers.insert(model.layers.begin() + 3, std::make_shared<Overflows>("bad", 5));
   PipelineConfig config;
   config.cuts = {2, 3};

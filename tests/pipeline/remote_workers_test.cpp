@@ -42,7 +42,7 @@ Process make_process(PipelineConfig config, int own, Network& network) {
   }
   config.remote.link = [&network, own](int cut, int peer) { return network.take(cut, own, peer); };
   config.remote.timeout = std::chrono::seconds(20);
-  Process process{model::make_model("cnn", kImages, 7), nullptr};
+  Process process{make_model("cnn", kImages, 7), nullptr};
   process.pipeline = std::make_unique<Pipeline>(process.model.layers, config, classification_loss);
   return process;
 }
@@ -55,17 +55,28 @@ Batch visible(const Batch& batch, const PipelineConfig& config, int own) {
   return part;
 }
 
-class Placements : public ::testing::TestWithParam<std::vector<int>> {};
+struct PlacedSchedule {
+  std::vector<int> placement;
+  std::string schedule = "gpipe";
+
+  friend void PrintTo(const PlacedSchedule& c, std::ostream* out) {
+    *out << schedule::to_string(schedule::Placement{c.placement}) << ", " << c.schedule;
+  }
+};
+
+class Placements : public ::testing::TestWithParam<PlacedSchedule> {};
 
 TEST_P(Placements, InSeveralProcessesComputeWhatOneProcessComputes) {
+  const std::vector<int>& placement = GetParam().placement;
   PipelineConfig config;
-  config.placement = {GetParam()};
-  for (std::size_t j = 1; j < GetParam().size(); ++j) config.cuts.push_back(j);
+  config.placement = {placement};
+  config.schedule = GetParam().schedule;
+  for (std::size_t j = 1; j < placement.size(); ++j) config.cuts.push_back(j);
   config.chunks = 3;
   config.codecs.assign(config.cuts.size(), {"sort:6+2", "sort:6+2"});
   const auto batch = random_batch(kImages, 8, 11);
 
-  const auto whole = model::make_model("cnn", kImages, 7);
+  const auto whole = make_model("cnn", kImages, 7);
   Pipeline one(whole.layers, config, classification_loss);
   const auto expected = one.train_step(batch, {0, 5});
 
@@ -90,9 +101,9 @@ TEST_P(Placements, InSeveralProcessesComputeWhatOneProcessComputes) {
   for (const auto& traffic : expected.forward) expected_bytes += traffic.wire_bytes;
   EXPECT_EQ(bytes, expected_bytes);
 
-  for (std::size_t j = 0; j < GetParam().size(); ++j) {
-    const std::size_t end = j + 1 < GetParam().size() ? config.cuts[j] : whole.layers.size();
-    const auto& own = processes[static_cast<std::size_t>(GetParam()[j])].model.layers;
+  for (std::size_t j = 0; j < placement.size(); ++j) {
+    const std::size_t end = j + 1 < placement.size() ? config.cuts[j] : whole.layers.size();
+    const auto& own = processes[static_cast<std::size_t>(placement[j])].model.layers;
     for (std::size_t l = j == 0 ? 0 : config.cuts[j - 1]; l < end; ++l) {
       const auto want = whole.layers[l]->parameters();
       const auto got = own[l]->parameters();
@@ -102,7 +113,9 @@ TEST_P(Placements, InSeveralProcessesComputeWhatOneProcessComputes) {
 }
 
 INSTANTIATE_TEST_SUITE_P(ChainsAndRings, Placements,
-                         ::testing::Values(std::vector{0, 1}, std::vector{0, 1, 0}, std::vector{0, 1, 2}, std::vector{0, 1, 2, 0}));
+                         ::testing::Values(PlacedSchedule{{0, 1}}, PlacedSchedule{{0, 1, 0}}, PlacedSchedule{{0, 1, 2}},
+                                           PlacedSchedule{{0, 1, 2, 0}}, PlacedSchedule{{0, 1}, "zb-h1"},
+                                           PlacedSchedule{{0, 1, 2}, "zb-h1"}));
 
 TEST(RemoteWorkers, APeerThatNeverSendsIsAnErrorWithinTheDeadline) {
   PipelineConfig config;
@@ -116,7 +129,7 @@ TEST(RemoteWorkers, APeerThatNeverSendsIsAnErrorWithinTheDeadline) {
     return std::move(here);
   };
   config.remote.timeout = std::chrono::milliseconds(100);
-  const auto model = model::make_model("cnn", kImages, 7);
+  const auto model = make_model("cnn", kImages, 7);
   Pipeline pipeline(model.layers, config, classification_loss);
   EXPECT_THROW(pipeline.train_step(random_batch(kImages, 4, 1), {}), transport::TimedOut);
 }

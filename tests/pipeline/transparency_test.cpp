@@ -11,21 +11,24 @@ namespace epipe::pipeline {
 namespace {
 
 using namespace epipe::testing;
-using schedule::Policy;
 
 struct Case {
   std::string model;
   std::vector<std::size_t> cuts;
   std::vector<int> placement;
-  Policy policy;
+  std::string schedule;
   bool recompute;
   layer::Precision precision = layer::Precision::kFp32;
 
   friend void PrintTo(const Case& c, std::ostream* out) {
     *out << c.model << ", " << c.cuts.size() + 1 << " stages on " << schedule::to_string(schedule::Placement{c.placement}) << ", "
-         << schedule::name(c.policy) << (c.recompute ? ", recompute, " : ", ") << layer::to_string(c.precision);
+         << c.schedule << (c.recompute ? ", recompute, " : ", ") << layer::to_string(c.precision);
   }
 };
+
+bool takes(const std::string& schedule, const std::vector<int>& placement) {
+  return schedule::check(schedule::find_generator(schedule).value(), {placement}).ok();
+}
 
 std::vector<Case> all_cases() {
   std::vector<Case> cases;
@@ -37,8 +40,9 @@ std::vector<Case> all_cases() {
                                                                             {{1, 2, 3}, {0, 1, 2, 3}},     // chain of 4
                                                                             {{1, 2, 3}, {0, 1, 2, 0}},     // ring of 3 workers
                                                                             {{1, 2, 3}, {0, 0, 1, 1}}}) {  // several stages per worker
-      for (const Policy policy : {Policy::kGpipe, Policy::k1f1b}) {
-        for (const bool recompute : {false, true}) cases.push_back({model, cuts, placement, policy, recompute});
+      for (const std::string& schedule : schedule::schedule_names()) {
+        if (!takes(schedule, placement)) continue;
+        for (const bool recompute : {false, true}) cases.push_back({model, cuts, placement, schedule, recompute});
       }
     }
   }
@@ -47,13 +51,17 @@ std::vector<Case> all_cases() {
 
 // Real architectures, small: two tensors per cut, a side input, skip connections, BatchNorm and dropout.
 std::vector<Case> architectures() {
-  return {{"mobilenet_v2", {1, 18}, {0, 1, 0}, Policy::k1f1b, false},
-          {"mobilenet_v2", {5, 12}, {0, 1, 2}, Policy::kGpipe, true},
-          {"resnet18", {1, 5}, {0, 1, 2}, Policy::k1f1b, false},
-          {"amoebanet_d:3x16", {3, 6}, {0, 1, 0}, Policy::kGpipe, false},
-          {"amoebanet_d:3x16", {2, 4, 7}, {0, 1, 2, 3}, Policy::k1f1b, true},
-          {"roberta", {2, 4}, {0, 1, 0}, Policy::k1f1b, false},
-          {"roberta", {1, 3, 5}, {0, 1, 2, 3}, Policy::kGpipe, true}};
+  return {{"mobilenet_v2", {1, 18}, {0, 1, 0}, "1f1b", false},
+          {"mobilenet_v2", {5, 12}, {0, 1, 2}, "gpipe", true},
+          {"resnet18", {1, 5}, {0, 1, 2}, "1f1b", false},
+          {"amoebanet_d:3x16", {3, 6}, {0, 1, 0}, "gpipe", false},
+          {"amoebanet_d:3x16", {2, 4, 7}, {0, 1, 2, 3}, "1f1b", true},
+          {"mobilenet_v2", {5, 12}, {0, 1, 2}, "zb-h1", false},
+          {"resnet18", {1, 5}, {0, 1, 2}, "zb-h1", true},
+          {"amoebanet_d:3x16", {2, 4, 7}, {0, 1, 2, 3}, "zb-h1", false},
+          {"roberta", {1, 3, 5}, {0, 1, 2, 3}, "zb-h1", false},
+          {"roberta", {2, 4}, {0, 1, 0}, "1f1b", false},
+          {"roberta", {1, 3, 5}, {0, 1, 2, 3}, "gpipe", true}};
 }
 
 // Mixed precision: tensors cross a cut in the type that flows between layers.
@@ -80,11 +88,11 @@ INSTANTIATE_TEST_SUITE_P(HalfPrecision, Transparency, ::testing::ValuesIn(half_p
 const data::DataSpec kPhotos{data::DataSpec::Kind::kImages, {3, 40, 40}, 5};
 
 model::Model make(const std::string& name, const data::DataSpec& data) {
-  if (name != "roberta") return model::make_model(name, data, 7);
+  if (name != "roberta") return make_model(name, data, 7);
   const TempFolder folder;
   std::ofstream(folder.file("config.json")) << R"({"vocab_size": 50, "hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2,
     "intermediate_size": 24, "max_position_embeddings": 20, "type_vocab_size": 1})";
-  return model::make_model("roberta:" + folder.path(), data, 7);
+  return make_model("roberta:" + folder.path(), data, 7);
 }
 
 struct Trained {
@@ -134,7 +142,7 @@ TEST_P(Transparency, StagesEqualOneStageBitForBit) {
   PipelineConfig config;
   config.cuts = c.cuts;
   config.placement = {c.placement};
-  config.policy = c.policy;
+  config.schedule = c.schedule;
   config.recompute = c.recompute;
   config.precision = c.precision;
   const Trained actual = train(c.model, config);
@@ -163,7 +171,7 @@ TEST(Pipeline, ACodecChangesTheResult) {
 
 // The mean over the batch, whatever the chunks: against one backward of the whole batch by plain LibTorch.
 TEST(Pipeline, LossAndGradientAreThoseOfTheWholeBatch) {
-  const auto model = model::make_model("mlp", kImages, 7);
+  const auto model = make_model("mlp", kImages, 7);
   const auto batch = random_batch(kImages, 11, 3);
   layer::Tensors x = batch.inputs;
   for (const auto& layer : model.layers) x = layer->forward(x, {});
@@ -189,7 +197,7 @@ TEST(Pipeline, LossAndGradientAreThoseOfTheWholeBatch) {
 }
 
 TEST(Pipeline, MoreChunksThanSamplesIsAClearError) {
-  const auto model = model::make_model("mlp", kImages, 7);
+  const auto model = make_model("mlp", kImages, 7);
   PipelineConfig config;
   config.chunks = 5;
   Pipeline pipeline(model.layers, config, classification_loss);
@@ -202,7 +210,7 @@ TEST(Pipeline, MoreChunksThanSamplesIsAClearError) {
 }
 
 TEST(Pipeline, ConfigurationsThatDoNotFitAreRefused) {
-  const auto model = model::make_model("cnn", kImages, 7);  // 5 layers
+  const auto model = make_model("cnn", kImages, 7);  // 5 layers
   const auto make = [&](PipelineConfig config) { Pipeline(model.layers, config, classification_loss); };
   PipelineConfig config;
   config.cuts = {5};
@@ -222,10 +230,16 @@ TEST(Pipeline, ConfigurationsThatDoNotFitAreRefused) {
   config.codecs = {};
   config.devices = {torch::Device(torch::kCPU)};
   EXPECT_THROW(make(config), std::invalid_argument);
+  config.devices = {};
+  config.schedule = "zig-zag";
+  EXPECT_THROW(make(config), std::invalid_argument);
+  config.schedule = "zb-h1";
+  config.placement = {{0, 0}};
+  EXPECT_THROW(make(config), std::invalid_argument);
 }
 
 TEST(Pipeline, CountsTheBytesOfEveryCutAndDirection) {
-  const auto model = model::make_model("cnn", kImages, 7);
+  const auto model = make_model("cnn", kImages, 7);
   PipelineConfig config;
   config.cuts = {1, 3};
   config.placement = {{0, 1, 0}};
@@ -248,20 +262,20 @@ TEST(Pipeline, CountsTheBytesOfEveryCutAndDirection) {
 }
 
 TEST(Pipeline, HoldsNoMoreMicroBatchesThanTheScheduleSays) {
-  const auto model = model::make_model("cnn", kImages, 7);
+  const auto model = make_model("cnn", kImages, 7);
   PipelineConfig config;
   config.cuts = {1, 2};
   config.chunks = 8;
-  for (const Policy policy : {Policy::kGpipe, Policy::k1f1b}) {
-    config.policy = policy;
+  const std::map<std::string, std::vector<int>> peaks = {{"gpipe", {8, 8, 8}}, {"1f1b", {3, 2, 1}}, {"zb-h1", {3, 3, 3}}};
+  for (const auto& [schedule, peak] : peaks) {
+    config.schedule = schedule;
     Pipeline pipeline(model.layers, config, classification_loss);
-    const StepResult result = pipeline.train_step(random_batch(kImages, 16, 1), {});
-    EXPECT_EQ(result.peak_live, policy == Policy::kGpipe ? std::vector<int>({8, 8, 8}) : std::vector<int>({3, 2, 1}));
+    EXPECT_EQ(pipeline.train_step(random_batch(kImages, 16, 1), {}).peak_live, peak) << schedule;
   }
 }
 
 TEST(Pipeline, EvaluationLeavesEncodersAndStatisticsAlone) {
-  const auto model = model::make_model("cnn", kImages, 7);
+  const auto model = make_model("cnn", kImages, 7);
   PipelineConfig config;
   config.cuts = {2};
   config.codecs = {{"power:2", "none"}};
@@ -286,7 +300,7 @@ TEST(Pipeline, EvaluationLeavesEncodersAndStatisticsAlone) {
 
 TEST(Pipeline, ReplaysAStepFromTheEncoderStateBeforeIt) {
   const auto run_second_step = [](bool interrupted) {
-    const auto model = model::make_model("cnn", kImages, 7);
+    const auto model = make_model("cnn", kImages, 7);
     PipelineConfig config;
     config.cuts = {1, 3};
     config.placement = {{0, 1, 0}};

@@ -12,26 +12,24 @@
 namespace epipe::schedule {
 namespace {
 
-constexpr std::array kPolicies = {Policy::kGpipe, Policy::k1f1b};
-
-std::string label(Policy policy, const Placement& placement, int m) {
-  return fmt::format("{} on {} with {} micro-batches", name(policy), to_string(placement), m);
+std::string label(std::string_view name, const Placement& placement, int m) {
+  return fmt::format("{} on {} with {} micro-batches", name, to_string(placement), m);
 }
 
 TEST(Generate, GivesSchedulesThatRunWithTheQueuesItNames) {
   for_all_sizes([](const std::string&, const Placement& placement, int m) {
-    for (const Policy policy : kPolicies) {
-      const auto result = validate(make(policy, placement, m), queue_capacity(policy));
-      EXPECT_TRUE(result.ok()) << label(policy, placement, m) << ": " << result.error().message;
+    for (const std::string_view name : schedules_for(placement)) {
+      const auto result = validate(make(name, placement, m), find_generator(name).value().queue_capacity);
+      EXPECT_TRUE(result.ok()) << label(name, placement, m) << ": " << result.error().message;
     }
   });
 }
 
 TEST(Generate, NeedsRoomForOneFrameFor1f1bAnywhereAndForGpipeOnAChain) {
-  EXPECT_EQ(queue_capacity(Policy::k1f1b), 1);
+  EXPECT_EQ(find_generator("1f1b").value().queue_capacity, 1);
   for_all_sizes([](const std::string& shape, const Placement& placement, int m) {
     if (shape != "chain") return;
-    EXPECT_TRUE(validate(make(Policy::kGpipe, placement, m), 1)) << label(Policy::kGpipe, placement, m);
+    EXPECT_TRUE(validate(make("gpipe", placement, m), 1)) << label("gpipe", placement, m);
   });
 }
 
@@ -43,9 +41,9 @@ TEST(Generate, RunsOnEveryPlacementOfUpToFiveStages) {
       for (int j = 0, rest = code; j < n; ++j, rest /= 5) placement.worker_of.push_back(rest % 5);
       if (!check(placement)) continue;
       ++seen;
-      for (const Policy policy : kPolicies) {
-        const auto result = validate(make(policy, placement, 7), queue_capacity(policy));
-        ASSERT_TRUE(result.ok()) << label(policy, placement, 7) << ": " << result.error().message;
+      for (const std::string_view name : schedules_for(placement)) {
+        const auto result = validate(make(name, placement, 7), find_generator(name).value().queue_capacity);
+        ASSERT_TRUE(result.ok()) << label(name, placement, 7) << ": " << result.error().message;
       }
     }
   }
@@ -59,9 +57,9 @@ TEST(Generate, RunsWhateverTheCosts) {
       costs.forward[j] = j % 3 == 0 ? 0 : static_cast<double>(j) * 0.7;  // some stages cost nothing
       costs.backward[j] = j % 3 == 1 ? 0 : 1.1;
     }
-    for (const Policy policy : kPolicies) {
-      const auto result = validate(generate(policy, placement, m, costs).value(), queue_capacity(policy));
-      EXPECT_TRUE(result.ok()) << label(policy, placement, m) << ": " << result.error().message;
+    for (const std::string_view name : schedules_for(placement)) {
+      const auto result = validate(generate(name, placement, m, costs).value(), find_generator(name).value().queue_capacity);
+      EXPECT_TRUE(result.ok()) << label(name, placement, m) << ": " << result.error().message;
     }
   });
 }
@@ -69,17 +67,17 @@ TEST(Generate, RunsWhateverTheCosts) {
 TEST(Generate, KeepsLiveMicroBatchesOf1f1bBelowTheDistanceToTheEnd) {
   for_all_sizes([](const std::string&, const Placement& placement, int m) {
     const int n = placement.stages();
-    const auto timeline = simulate(make(Policy::k1f1b, placement, m), equal_costs(n, 1, 1)).value();
+    const auto timeline = simulate(make("1f1b", placement, m), equal_costs(n, 1, 1)).value();
     for (int j = 0; j < n; ++j) {
       EXPECT_LE(timeline.peak_live_of_stage[static_cast<std::size_t>(j)], std::min(m, n - j))
-          << label(Policy::k1f1b, placement, m) << " stage " << j;
+          << label("1f1b", placement, m) << " stage " << j;
     }
   });
 }
 
 TEST(Generate, RunsEveryForwardOfAWorkerBeforeItsFirstBackwardInGpipe) {
   for_all_sizes([](const std::string&, const Placement& placement, int m) {
-    for (const auto& list : make(Policy::kGpipe, placement, m).per_worker) {
+    for (const auto& list : make("gpipe", placement, m).per_worker) {
       EXPECT_TRUE(std::is_partitioned(list.begin(), list.end(), [](const Action& a) { return a.kind == Kind::kForward; }));
     }
   });
@@ -89,10 +87,10 @@ TEST(Generate, AlternatesForwardAndBackwardOnTheLastStageIn1f1b) {
   for_all_sizes([](const std::string&, const Placement& placement, int m) {
     const int last = placement.stages() - 1;
     int next = 0;  // F 0, B 0, F 1, B 1, ...
-    for (const auto& list : make(Policy::k1f1b, placement, m).per_worker) {
+    for (const auto& list : make("1f1b", placement, m).per_worker) {
       for (const Action& a : list) {
         if (a.stage != last) continue;
-        EXPECT_EQ(a, (Action{next % 2 == 0 ? Kind::kForward : Kind::kBackward, next / 2, last})) << label(Policy::k1f1b, placement, m);
+        EXPECT_EQ(a, (Action{next % 2 == 0 ? Kind::kForward : Kind::kBackward, next / 2, last})) << label("1f1b", placement, m);
         ++next;
       }
     }
@@ -108,9 +106,9 @@ TEST(Generate, Makes1f1bNoSlowerThanGpipe) {
     const double allowed = shape == "ring" && n >= 5 ? 2 : 0;
     for (const double backward : {1.0, 2.0}) {
       const Costs costs = equal_costs(n, 1, backward);
-      const double gpipe = simulate(make(Policy::kGpipe, placement, m), costs).value().makespan;
-      const double bounded = simulate(make(Policy::k1f1b, placement, m), costs).value().makespan;
-      EXPECT_LE(bounded, gpipe + allowed) << label(Policy::k1f1b, placement, m) << ", backward " << backward;
+      const double gpipe = simulate(make("gpipe", placement, m), costs).value().makespan;
+      const double bounded = simulate(make("1f1b", placement, m), costs).value().makespan;
+      EXPECT_LE(bounded, gpipe + allowed) << label("1f1b", placement, m) << ", backward " << backward;
     }
   });
 }
@@ -120,49 +118,56 @@ TEST(Generate, KeepsAHeavyServerBusyWithoutKnowingTheCosts) {
   costs.forward[1] = 8;
   costs.backward[1] = 16;
   const auto placement = parse_placement("0,1,0").value();
-  for (const Policy policy : kPolicies) {
-    const double makespan = simulate(make(policy, placement, 8), costs).value().makespan;
-    EXPECT_LE(makespan, 1.03 * least_makespan(placement, 8, costs)) << name(policy);
+  for (const std::string_view name : kBoth) {
+    const double makespan = simulate(make(name, placement, 8), costs).value().makespan;
+    EXPECT_LE(makespan, 1.03 * least_makespan(placement, 8, costs)) << name;
   }
 }
 
 TEST(Generate, HidesTransfersOnARingOfGpipe) {
   const auto placement = parse_placement("0,1,0").value();
-  EXPECT_EQ(simulate(make(Policy::kGpipe, placement, 8), equal_costs(3, 1, 2, 1)).value().makespan, 48);
+  EXPECT_EQ(simulate(make("gpipe", placement, 8), equal_costs(3, 1, 2, 1)).value().makespan, 48);
 }
 
 TEST(Generate, OrdersARingBetterWhenItKnowsTheCosts) {
   const auto placement = parse_placement("0,1,0").value();
   const Costs costs = equal_costs(3, 1, 2, 1);
-  const double fitted = simulate(generate(Policy::k1f1b, placement, 8, costs).value(), costs).value().makespan;
-  EXPECT_LT(fitted, 0.95 * simulate(make(Policy::k1f1b, placement, 8), costs).value().makespan);
+  const double fitted = simulate(generate("1f1b", placement, 8, costs).value(), costs).value().makespan;
+  EXPECT_LT(fitted, 0.95 * simulate(make("1f1b", placement, 8), costs).value().makespan);
 }
 
 TEST(Generate, GivesTheSameScheduleEveryTime) {
   const auto placement = parse_placement("0,1,2,0").value();
-  EXPECT_EQ(make(Policy::k1f1b, placement, 9).per_worker, make(Policy::k1f1b, placement, 9).per_worker);
+  EXPECT_EQ(make("1f1b", placement, 9).per_worker, make("1f1b", placement, 9).per_worker);
 }
 
 TEST(Generate, RefusesNoMicroBatchesAndTooMany) {
   const auto placement = parse_placement("0,1").value();
   for (const int m : {0, -1, kMaxChunks + 1}) {
-    const auto schedule = generate(Policy::kGpipe, placement, m);
+    const auto schedule = generate("gpipe", placement, m);
     ASSERT_FALSE(schedule);
     EXPECT_NE(schedule.error().message.find(fmt::format("from 1 to 4096, got {}", m)), std::string::npos) << schedule.error().message;
   }
 }
 
 TEST(Generate, RefusesABadPlacementAndCostsThatDoNotFit) {
-  EXPECT_FALSE(generate(Policy::kGpipe, Placement{}, 2));
-  EXPECT_FALSE(generate(Policy::kGpipe, Placement{{1}}, 2));
-  EXPECT_FALSE(generate(Policy::kGpipe, Placement{{0, 1}}, 2, equal_costs(3, 1, 1)));
+  EXPECT_FALSE(generate("gpipe", Placement{}, 2));
+  EXPECT_FALSE(generate("gpipe", Placement{{1}}, 2));
+  EXPECT_FALSE(generate("gpipe", Placement{{0, 1}}, 2, equal_costs(3, 1, 1)));
 }
 
-TEST(Policy, IsReadFromItsName) {
-  for (const Policy policy : kPolicies) EXPECT_EQ(parse_policy(name(policy)).value(), policy);
-  const auto unknown = parse_policy("zero-bubble");
+TEST(Generators, AreFoundByName) {
+  for (const Generator& generator : generators()) EXPECT_EQ(find_generator(generator.name).value().name, generator.name);
+  const auto unknown = find_generator("zig-zag");
   ASSERT_FALSE(unknown);
-  EXPECT_EQ(unknown.error().message, "unknown schedule \"zero-bubble\"; known are gpipe and 1f1b");
+  EXPECT_EQ(unknown.error().message, "unknown schedule \"zig-zag\"; known are gpipe, 1f1b, zb-h1");
+}
+
+TEST(Generators, AreNamedAndExplainedInTheHelp) {
+  ASSERT_EQ(schedule_names().size(), generators().size());
+  for (const Generator& generator : generators()) {
+    EXPECT_NE(schedule_help().find(fmt::format("{}: {}", generator.name, generator.help)), std::string::npos) << schedule_help();
+  }
 }
 
 }  // namespace

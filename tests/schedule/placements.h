@@ -1,5 +1,6 @@
 #pragma once
 
+#include <array>
 #include <numeric>
 #include <stdexcept>
 #include <string>
@@ -38,6 +39,18 @@ inline std::vector<NamedPlacement> placements(int n) {
   return all;
 }
 
+// The schedules that take any placement.
+inline constexpr std::array<std::string_view, 2> kBoth = {"gpipe", "1f1b"};
+
+// The registered schedules that take this placement.
+inline std::vector<std::string_view> schedules_for(const Placement& placement) {
+  std::vector<std::string_view> names;
+  for (const Generator& generator : generators()) {
+    if (check(generator, placement)) names.push_back(generator.name);
+  }
+  return names;
+}
+
 inline constexpr int kStages = 6;
 inline constexpr int kChunks = 12;
 
@@ -51,14 +64,14 @@ void for_all_sizes(Check&& check) {
   }
 }
 
-inline Schedule make(Policy policy, const Placement& placement, int chunks) {
-  auto schedule = generate(policy, placement, chunks);
+inline Schedule make(std::string_view name, const Placement& placement, int chunks) {
+  auto schedule = generate(name, placement, chunks);
   if (!schedule) throw std::invalid_argument(schedule.error().text());
   return std::move(schedule).value();
 }
 
-inline Schedule make(Policy policy, std::string_view placement, int chunks) {
-  return make(policy, parse_placement(placement).value(), chunks);
+inline Schedule make(std::string_view name, std::string_view placement, int chunks) {
+  return make(name, parse_placement(placement).value(), chunks);
 }
 
 }  // namespace epipe::schedule

@@ -36,8 +36,8 @@ std::vector<double> random_values(std::mt19937& generator, std::size_t count, do
 
 Costs random_costs(std::mt19937& generator, int stages) {
   const auto n = static_cast<std::size_t>(stages);
-  return {random_values(generator, n, 3), random_values(generator, n, 3), random_values(generator, n - 1, 4),
-          random_values(generator, n - 1, 4)};
+  return {random_values(generator, n, 3),     random_values(generator, n, 3), random_values(generator, n - 1, 4),
+          random_values(generator, n - 1, 4), random_values(generator, n, 2), random_values(generator, n, 2)};
 }
 
 Resources random_resources(std::mt19937& generator, const Placement& placement) {
@@ -56,11 +56,11 @@ TEST(SharedSimulation, EqualsTheSimpleOneWhereLinksAreInfinitelyFastAndCodecsFre
     Costs costs = random_costs(generator, placement.stages());
     std::fill(costs.transfer_forward.begin(), costs.transfer_forward.end(), 0);
     std::fill(costs.transfer_backward.begin(), costs.transfer_backward.end(), 0);
-    for (const Policy policy : {Policy::kGpipe, Policy::k1f1b}) {
-      const auto schedule = make(policy, placement, m);
+    for (const std::string_view name : schedules_for(placement)) {
+      const auto schedule = make(name, placement, m);
       const auto simple = simulate(schedule, costs).value();
       const auto shared = run_with(schedule, costs, no_resources(placement));
-      EXPECT_NEAR(shared.makespan, simple.makespan, kRounding) << name(policy) << " " << shape << " " << m;
+      EXPECT_NEAR(shared.makespan, simple.makespan, kRounding) << name << " " << shape << " " << m;
       EXPECT_EQ(shared.peak_live_of_worker, simple.peak_live_of_worker);
     }
   });
@@ -71,13 +71,15 @@ TEST(SharedSimulation, EqualsTheSimpleOneOnAChainWhereNoTwoCutsShareALink) {
   for (int n = 1; n <= kStages; ++n) {
     const Placement chain = placements(n).front().placement;
     const Costs costs = random_costs(generator, n);
-    const auto schedule = make(Policy::k1f1b, chain, 7);
-    const auto simple = simulate(schedule, costs).value();
-    const auto shared = run_with(schedule, costs, no_resources(chain));
-    for (std::size_t w = 0; w < simple.per_worker.size(); ++w) {
-      for (std::size_t a = 0; a < simple.per_worker[w].size(); ++a) {
-        EXPECT_NEAR(shared.per_worker[w][a].start, simple.per_worker[w][a].start, kRounding);
-        EXPECT_NEAR(shared.per_worker[w][a].end, simple.per_worker[w][a].end, kRounding);
+    for (const std::string_view name : schedules_for(chain)) {
+      const auto schedule = make(name, chain, 7);
+      const auto simple = simulate(schedule, costs).value();
+      const auto shared = run_with(schedule, costs, no_resources(chain));
+      for (std::size_t w = 0; w < simple.per_worker.size(); ++w) {
+        for (std::size_t a = 0; a < simple.per_worker[w].size(); ++a) {
+          EXPECT_NEAR(shared.per_worker[w][a].start, simple.per_worker[w][a].start, kRounding) << name;
+          EXPECT_NEAR(shared.per_worker[w][a].end, simple.per_worker[w][a].end, kRounding) << name;
+        }
       }
     }
   }
@@ -92,9 +94,9 @@ double lower_bound(const Placement& placement, int m, const Costs& costs, const 
     if (!placement.crosses(cut)) continue;
     const int before = placement.worker_of[static_cast<std::size_t>(cut)];
     const int after = placement.worker_of[static_cast<std::size_t>(cut) + 1];
-    links[{before, after}] += costs.transfer(Kind::kForward, cut);
-    links[{after, before}] += costs.transfer(Kind::kBackward, cut);
-    for (const Kind direction : {Kind::kForward, Kind::kBackward}) {
+    links[{before, after}] += costs.transfer(Direction::kForward, cut);
+    links[{after, before}] += costs.transfer(Direction::kBackward, cut);
+    for (const Direction direction : kDirections) {
       const double codec = r.encode.at(direction, cut) + r.decode.at(direction, cut);
       work += codec + 2 * r.carry.at(direction, cut);
       road += codec + r.latency + std::max(costs.transfer(direction, cut), r.carry.at(direction, cut));
@@ -110,9 +112,9 @@ TEST(SharedSimulation, IsNeverBelowWhatAnyLinkOrTheMachineOrOneMicroBatchNeeds) 
   for_all_sizes([&](const std::string& shape, const Placement& placement, int m) {
     const Costs costs = random_costs(generator, placement.stages());
     const Resources resources = random_resources(generator, placement);
-    for (const Policy policy : {Policy::kGpipe, Policy::k1f1b}) {
-      const double makespan = run_with(make(policy, placement, m), costs, resources).makespan;
-      EXPECT_GE(makespan, lower_bound(placement, m, costs, resources) - kRounding) << name(policy) << " " << shape << " " << m;
+    for (const std::string_view name : kBoth) {
+      const double makespan = run_with(make(name, placement, m), costs, resources).makespan;
+      EXPECT_GE(makespan, lower_bound(placement, m, costs, resources) - kRounding) << name << " " << shape << " " << m;
       Costs computing = costs;
       std::fill(computing.transfer_forward.begin(), computing.transfer_forward.end(), 0);
       std::fill(computing.transfer_backward.begin(), computing.transfer_backward.end(), 0);
@@ -123,7 +125,7 @@ TEST(SharedSimulation, IsNeverBelowWhatAnyLinkOrTheMachineOrOneMicroBatchNeeds) 
 
 TEST(SharedSimulation, OneCoreDoesAllWorkOneAfterTheOther) {
   const Placement ring = parse_placement("0,1,0").value();
-  const auto timeline = run_with(make(Policy::kGpipe, ring, 5), equal_costs(3, 1, 2), one_machine(ring, 1));
+  const auto timeline = run_with(make("gpipe", ring, 5), equal_costs(3, 1, 2), one_machine(ring, 1));
   EXPECT_NEAR(timeline.makespan, 5 * 9, kRounding);
 }
 
@@ -132,9 +134,9 @@ TEST(SharedSimulation, WhatTwoCutsSendTheSameWayFollowsEachOther) {
   const Placement zigzag = parse_placement("0,1,0,1").value();
   Costs costs = equal_costs(4, 0, 0);
   costs.transfer_forward = {10, 1, 10};
-  const auto timeline = run_with(make(Policy::kGpipe, zigzag, 2), costs, no_resources(zigzag));
-  EXPECT_NEAR(timeline.makespan, 40, kRounding);                                     // four frames of 10
-  EXPECT_LT(simulate(make(Policy::kGpipe, zigzag, 2), costs).value().makespan, 40);  // a link for each cut
+  const auto timeline = run_with(make("gpipe", zigzag, 2), costs, no_resources(zigzag));
+  EXPECT_NEAR(timeline.makespan, 40, kRounding);                              // four frames of 10
+  EXPECT_LT(simulate(make("gpipe", zigzag, 2), costs).value().makespan, 40);  // a link for each cut
 }
 
 TEST(SharedSimulation, AFramePassesEncoderLinkLatencyAndDecoderInTurn) {
@@ -145,7 +147,7 @@ TEST(SharedSimulation, AFramePassesEncoderLinkLatencyAndDecoderInTurn) {
   r.encode.forward = {2};
   r.decode.forward = {3};
   r.latency = 0.5;
-  const auto timeline = run_with(make(Policy::kGpipe, pair, 2), costs, r);
+  const auto timeline = run_with(make("gpipe", pair, 2), costs, r);
   EXPECT_NEAR(timeline.per_worker[1][0].start, 1 + 2 + 4 + 0.5 + 3, kRounding);
   EXPECT_NEAR(timeline.per_worker[1][1].start, 1 + 2 + 8 + 0.5 + 3, kRounding);  // the second waits for the link
 }
@@ -156,13 +158,13 @@ TEST(SharedSimulation, TheEndsOfALinkWorkBesideTheTransferAndCountWhereTheyAreSl
   costs.transfer_forward = {4};
   Resources r = no_resources(pair);
   r.carry.forward = {3};
-  EXPECT_NEAR(run_with(make(Policy::kGpipe, pair, 1), costs, r).per_worker[1][0].start, 5, kRounding);
+  EXPECT_NEAR(run_with(make("gpipe", pair, 1), costs, r).per_worker[1][0].start, 5, kRounding);
   r.carry.forward = {6};
-  EXPECT_NEAR(run_with(make(Policy::kGpipe, pair, 1), costs, r).per_worker[1][0].start, 7, kRounding);
+  EXPECT_NEAR(run_with(make("gpipe", pair, 1), costs, r).per_worker[1][0].start, 7, kRounding);
 }
 
 TEST(SharedSimulation, RefusesResourcesThatDoNotFit) {
-  const auto schedule = make(Policy::kGpipe, "0,1", 2);
+  const auto schedule = make("gpipe", "0,1", 2);
   const auto message = [&](const Resources& r) { return simulate(schedule, equal_costs(2, 1, 1), r).error().message; };
   Resources r = no_resources(schedule.placement);
   r.encode.backward = {1, 2};

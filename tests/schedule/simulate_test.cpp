@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "schedule/placements.h"
 
 namespace epipe::schedule {
@@ -12,7 +14,7 @@ Timeline simulated(const Schedule& schedule, const Costs& costs) { return simula
 TEST(Simulate, GpipeOnAChainTakesOneForwardAndBackwardPerMicroBatchAndStageLessOne) {
   for (int n = 1; n <= kStages; ++n) {
     for (int m = 1; m <= kChunks; ++m) {
-      const auto schedule = make(Policy::kGpipe, placements(n).front().placement, m);
+      const auto schedule = make("gpipe", placements(n).front().placement, m);
       const auto timeline = simulated(schedule, equal_costs(n, 1, 2));
       EXPECT_EQ(timeline.makespan, (m + n - 1) * 3) << n << " stages, " << m << " micro-batches";
       EXPECT_NEAR(timeline.bubble, (n - 1.0) / (m + n - 1), 1e-12);
@@ -23,7 +25,7 @@ TEST(Simulate, GpipeOnAChainTakesOneForwardAndBackwardPerMicroBatchAndStageLessO
 TEST(Simulate, BubbleIsTheIdlePartOfEachWorkerAndTheirMean) {
   // 0  F0 F1 .  .  .  .  .  .  B0 B1
   // 1  .  F0 F0 F0 F1 F1 F1 B0 B1 .
-  const auto schedule = make(Policy::kGpipe, "0,1", 2);
+  const auto schedule = make("gpipe", "0,1", 2);
   Costs costs = equal_costs(2, 1, 1);
   costs.forward[1] = 3;
   const auto timeline = simulated(schedule, costs);
@@ -34,7 +36,7 @@ TEST(Simulate, BubbleIsTheIdlePartOfEachWorkerAndTheirMean) {
 }
 
 TEST(Simulate, GivesEveryActionItsStartAndEnd) {
-  const auto schedule = make(Policy::k1f1b, "0,1", 1);
+  const auto schedule = make("1f1b", "0,1", 1);
   const auto timeline = simulated(schedule, equal_costs(2, 1, 2, 0.5));
   ASSERT_EQ(timeline.per_worker[0].size(), 2U);
   EXPECT_EQ(timeline.per_worker[0][0].start, 0);    // F 0 0
@@ -49,7 +51,7 @@ TEST(Simulate, TransfersOfOneDirectionFollowEachOtherAndOverlapWithComputing) {
   // Frames leave worker 0 at 1, 2, 3 and a transfer takes 4: they arrive at 5, 9, 13.
   Costs costs = equal_costs(2, 1, 1);
   costs.transfer_forward = {4};
-  const auto timeline = simulated(make(Policy::kGpipe, "0,1", 3), costs);
+  const auto timeline = simulated(make("gpipe", "0,1", 3), costs);
   EXPECT_EQ(timeline.per_worker[0][2].end, 3);
   EXPECT_EQ(timeline.per_worker[1][0].start, 5);
   EXPECT_EQ(timeline.per_worker[1][1].start, 9);
@@ -57,22 +59,50 @@ TEST(Simulate, TransfersOfOneDirectionFollowEachOtherAndOverlapWithComputing) {
 }
 
 TEST(Simulate, ChargesNoTransferWithinAWorker) {
-  const auto timeline = simulated(make(Policy::k1f1b, "0,0", 3), equal_costs(2, 1, 2, 100));
+  const auto timeline = simulated(make("1f1b", "0,0", 3), equal_costs(2, 1, 2, 100));
   EXPECT_EQ(timeline.makespan, 18);
   EXPECT_EQ(timeline.bubble, 0);
 }
 
 TEST(Simulate, CountsLiveMicroBatchesPerStageAndOverAllStagesOfAWorker) {
-  const auto gpipe = simulated(make(Policy::kGpipe, "0,1,0", 5), equal_costs(3, 1, 2));
+  const auto gpipe = simulated(make("gpipe", "0,1,0", 5), equal_costs(3, 1, 2));
   EXPECT_EQ(gpipe.peak_live_of_stage, (std::vector<int>{5, 5, 5}));
   EXPECT_EQ(gpipe.peak_live_of_worker, (std::vector<int>{10, 5}));
-  const auto one_each = simulated(make(Policy::k1f1b, "0,1,0", 5), equal_costs(3, 1, 2));
+  const auto one_each = simulated(make("1f1b", "0,1,0", 5), equal_costs(3, 1, 2));
   EXPECT_EQ(one_each.peak_live_of_stage, (std::vector<int>{3, 2, 1}));
   EXPECT_EQ(one_each.peak_live_of_worker, (std::vector<int>{4, 2}));
 }
 
+TEST(Simulate, GivesEachPartOfASplitBackwardItsOwnCost) {
+  const auto schedule = make("zb-h1", "0,1", 1);
+  Costs costs = equal_costs(2, 1, 10, 0.5);
+  costs.backward_input = {0, 2};
+  costs.backward_weights = {0, 3};
+  const auto timeline = simulated(schedule, costs);
+  EXPECT_EQ(timeline.per_worker[1][1].start, 2.5);  // Bi 0 1, after F 0 1
+  EXPECT_EQ(timeline.per_worker[1][2].start, 4.5);  // Bw 0 1, after its Bi
+  EXPECT_EQ(timeline.per_worker[1][2].end, 7.5);
+  EXPECT_EQ(timeline.per_worker[0][1].start, 5);  // B 0 0, whole, does not wait for it
+  EXPECT_EQ(timeline.makespan, 15);
+}
+
+TEST(Simulate, TakesHalfAWholeBackwardForEachPartWhereNothingElseIsGiven) {
+  const Costs costs = equal_costs(2, 1, 3);
+  EXPECT_EQ(costs.of(Kind::kBackwardInput, 1), 1.5);
+  EXPECT_EQ(costs.of(Kind::kBackwardWeights, 1), 1.5);
+}
+
+TEST(Simulate, HoldsAMicroBatchUntilTheGradientsOfItsWeights) {
+  auto schedule = make("zb-h1", "0,1", 3);
+  EXPECT_EQ(simulated(schedule, equal_costs(2, 1, 2)).peak_live_of_stage, (std::vector<int>{2, 2}));
+  schedule.live_limit[1] = 3;
+  auto& list = schedule.per_worker[1];
+  std::stable_partition(list.begin(), list.end(), [](const Action& a) { return a.kind != Kind::kBackwardWeights; });
+  EXPECT_EQ(simulated(schedule, equal_costs(2, 1, 2)).peak_live_of_stage, (std::vector<int>{2, 3}));
+}
+
 TEST(Simulate, RefusesCostsThatDoNotFitTheStages) {
-  const auto schedule = make(Policy::kGpipe, "0,1", 2);
+  const auto schedule = make("gpipe", "0,1", 2);
   const auto message = [&](const Costs& costs) { return simulate(schedule, costs).error().message; };
   EXPECT_NE(message(equal_costs(3, 1, 1)).find("expected 2 forward costs"), std::string::npos);
   Costs costs = equal_costs(2, 1, 1);
@@ -80,20 +110,23 @@ TEST(Simulate, RefusesCostsThatDoNotFitTheStages) {
   EXPECT_NE(message(costs).find("expected 1 backward transfer costs"), std::string::npos);
   costs = equal_costs(2, 1, -1);
   EXPECT_NE(message(costs).find("at least 0, got -1"), std::string::npos);
+  costs = equal_costs(2, 1, 1);
+  costs.backward_input = {1, 1};
+  EXPECT_NE(message(costs).find("expected 2 backward weights costs"), std::string::npos);
 }
 
 TEST(Simulate, RefusesAScheduleThatCannotRun) {
-  auto schedule = make(Policy::kGpipe, "0,1", 2);
+  auto schedule = make("gpipe", "0,1", 2);
   schedule.per_worker[1].pop_back();
   EXPECT_FALSE(simulate(schedule, equal_costs(2, 1, 1)));
 }
 
 TEST(LeastMakespan, IsReachedByBothSchedulesOnAChainOfEqualStages) {
   for (int n = 1; n <= kStages; ++n) {
-    for (const Policy policy : {Policy::kGpipe, Policy::k1f1b}) {
+    for (const std::string_view name : kBoth) {
       const Costs costs = equal_costs(n, 1, 2);
-      const auto schedule = make(policy, placements(n).front().placement, 8);
-      EXPECT_EQ(simulated(schedule, costs).makespan, least_makespan(schedule.placement, 8, costs)) << name(policy) << " " << n;
+      const auto schedule = make(name, placements(n).front().placement, 8);
+      EXPECT_EQ(simulated(schedule, costs).makespan, least_makespan(schedule.placement, 8, costs)) << name << " " << n;
     }
   }
 }
@@ -105,12 +138,36 @@ TEST(LeastMakespan, IsNeverUndercut) {
     for (std::size_t j = 0; j < uneven.forward.size(); j += 2) uneven.forward[j] = 3.5;
     uneven.backward.back() = 0.25;
     for (const Costs& costs : {equal_costs(n, 1, 1), equal_costs(n, 1, 2, 5), uneven}) {
-      for (const Policy policy : {Policy::kGpipe, Policy::k1f1b}) {
-        const double makespan = simulated(generate(policy, placement, m, costs).value(), costs).makespan;
-        EXPECT_GE(makespan, least_makespan(placement, m, costs) - 1e-9) << name(policy) << " " << shape << " " << n << " " << m;
+      for (const std::string_view name : kBoth) {
+        const double makespan = simulated(generate(name, placement, m, costs).value(), costs).makespan;
+        EXPECT_GE(makespan, least_makespan(placement, m, costs) - 1e-9) << name << " " << shape << " " << n << " " << m;
       }
     }
   });
+}
+
+TEST(LeastMakespan, IsNeverUndercutBySplitBackwards) {
+  for (int n = 1; n <= kStages; ++n) {
+    const Placement chain = placements(n).front().placement;
+    Costs uneven = equal_costs(n, 1, 2, 0.5);
+    for (std::size_t j = 0; j < uneven.forward.size(); j += 2) uneven.backward[j] = 3.5;
+    Costs dear = equal_costs(n, 1, 2, 5);  // the parts cost more than the whole
+    dear.backward_input.assign(dear.backward.size(), 1.25);
+    dear.backward_weights.assign(dear.backward.size(), 1.5);
+    for (const Costs& costs : {equal_costs(n, 1, 2), uneven, dear}) {
+      for (int m = 1; m <= kChunks; ++m) {
+        const double makespan = simulated(generate("zb-h1", chain, m, costs).value(), costs).makespan;
+        EXPECT_GE(makespan, least_makespan(chain, m, costs, true) - 1e-9) << n << " " << m;
+      }
+    }
+  }
+}
+
+TEST(LeastMakespan, IsReachedByZbH1ButForItsBubble) {
+  const Placement chain = parse_placement("0,1,2").value();
+  const Costs costs = equal_costs(3, 1, 2);
+  EXPECT_EQ(least_makespan(chain, 8, costs, true), 8 * 3 + 2);
+  EXPECT_EQ(simulated(make("zb-h1", chain, 8), costs).makespan, 8 * 3 + 2);
 }
 
 TEST(LeastMakespan, CountsTheSlowestLink) {

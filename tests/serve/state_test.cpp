@@ -7,7 +7,7 @@
 #include <thread>
 
 #include "epipe/base/file.h"
-#include "epipe/train/checkpoint.h"
+#include "epipe/session/checkpoint.h"
 #include "serve/split.h"
 
 namespace epipe::serve {
@@ -43,7 +43,7 @@ class ServerState : public ::testing::Test {
     return split_.start_client(run_dir, kArguments + Arguments{"--resume", "--reconnect", "5"});
   }
 
-  using Checkpoints = train::Checkpoints;
+  using Checkpoints = session::Checkpoints;
   const Arguments kArguments = kRun + Arguments{"--max-steps", "300", "--codec", "power:2", "--checkpoint-every", "5"};
   Split split_{1};
   std::string run_dir_ = split_.file("a");

@@ -34,10 +34,10 @@ inline Ends train_as_cluster(
       try {
         const auto world = transport::make_group(place);
         auto cluster = train::join_cluster(own, *world);
-        if (rank > 0) return train::participate(own, std::move(cluster));
+        if (rank > 0) return train::participate(registry(), own, std::move(cluster));
         const auto connector = train::connect_ranks(cluster);
         Watcher watcher;
-        train::train(own, watcher, watcher.stop, connector.get(), std::move(cluster.across));
+        train::train(registry(), own, watcher, watcher.stop, connector.get(), std::move(cluster.across));
       } catch (const std::exception& error) {
         ends[static_cast<std::size_t>(rank)] = error.what();
       }

@@ -5,10 +5,11 @@
 #include <string>
 #include <thread>
 
-#include "epipe/train/participant.h"
-#include "epipe/train/peer.h"
+#include "epipe/session/peer_connector.h"
+#include "epipe/session/worker_participant.h"
 #include "epipe/transport/inproc/inproc.h"
 #include "support/doomed_link.h"
+#include "support/session_cases.h"
 
 // The processes of a run, played by threads.
 namespace epipe::testing {
@@ -17,18 +18,19 @@ namespace epipe::testing {
 // session's do, so nobody has to run out of timeout.
 class Machine {
  public:
-  Machine(std::string checkpoints, std::function<std::unique_ptr<transport::Link>(const train::ChannelRequest&)> open_channel)
+  Machine(std::string checkpoints, std::function<std::unique_ptr<transport::Link>(const session::ChannelRequest&)> open_channel)
       : checkpoints_(std::move(checkpoints)), open_channel_(std::move(open_channel)) {}
   ~Machine() { stop(); }
 
   void handle(std::unique_ptr<transport::Link> client) {
     stop();
     if (!participant_ || participant_->ended()) {
-      train::ParticipantConfig config;
+      session::ParticipantConfig config;
+      make_trainers(config);
       config.checkpoints = checkpoints_;
       config.open_channel = open_channel_;
       config.timeout = std::chrono::minutes(1);
-      participant_ = std::make_unique<train::WorkerParticipant>(std::move(config));
+      participant_ = std::make_unique<session::WorkerParticipant>(std::move(config));
     }
     link_ = std::move(client);
     thread_ = std::thread([this] {
@@ -55,8 +57,8 @@ class Machine {
 
  private:
   std::string checkpoints_;
-  std::function<std::unique_ptr<transport::Link>(const train::ChannelRequest&)> open_channel_;
-  std::unique_ptr<train::WorkerParticipant> participant_;
+  std::function<std::unique_ptr<transport::Link>(const session::ChannelRequest&)> open_channel_;
+  std::unique_ptr<session::WorkerParticipant> participant_;
   std::unique_ptr<transport::Link> link_;
   std::thread thread_;
   std::atomic<bool> killed_ = false;
@@ -84,11 +86,11 @@ class Exchange {
   std::map<std::pair<int, std::uint64_t>, std::vector<std::unique_ptr<transport::Link>>> ends_;
 };
 
-class Machines final : public train::PeerConnector {
+class Machines final : public session::PeerConnector {
  public:
   Machines(int workers, const std::string& folder, Countdown& countdown) : countdown_(countdown) {
     for (int w = 1; w < workers; ++w) {
-      processes_.push_back(std::make_unique<Machine>(folder + "/worker-" + std::to_string(w), [this](const train::ChannelRequest& request) {
+      processes_.push_back(std::make_unique<Machine>(folder + "/worker-" + std::to_string(w), [this](const session::ChannelRequest& request) {
         return doomed(exchange_.take(request.cut, request.attempt), false, request.worker);
       }));
     }

@@ -3,7 +3,7 @@
 #include <torch/types.h>
 
 #include "epipe/layer/batch.h"
-#include "epipe/model/model.h"
+#include "support/models.h"
 
 namespace epipe::testing {
 

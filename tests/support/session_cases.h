@@ -4,20 +4,19 @@
 #include <string>
 #include <vector>
 
-#include "epipe/model/model.h"
-#include "epipe/train/local_trainer.h"
-#include "epipe/train/message.h"
+#include "epipe/session/worker_participant.h"
 #include "epipe/train/plan.h"
-#include "epipe/train/step_command.h"
+#include "epipe/train/spec_trainer.h"
+#include "support/models.h"
 
 // Small runs of which worker 1 is a session, and what a proper client says to it.
 namespace epipe::testing {
 
 // Commands of a proper client, each right in its place.
 enum class Proper : std::uint8_t {
-  kPlan,
+  kConfigure,
   kLoad,
-  kConnect,
+  kOpenChannels,
   kStep0,
   kCommit0,
   kStep1,
@@ -62,18 +61,18 @@ inline std::vector<SessionCase> make_session_cases() {
   SessionCase sorted = chunked_case("sort:6+2");
   sorted.plan.schedule = "1f1b";
   sorted.plan.recompute = true;
-  sorted.plan.update.momentum = 0.9;
+  sorted.plan.momentum = 0.9;
   SessionCase stateful = small_case("power:1");
-  stateful.plan.update.kind = train::OptimizerConfig::Kind::kAdamW;
+  stateful.plan.optimizer = "adamw";
   SessionCase scaled = chunked_case("ec:4");
   scaled.plan.loss_scaling = true;
-  scaled.plan.precision = layer::Precision::kBf16;
+  scaled.plan.precision = "bf16";
   SessionCase ring = chunked_case("topk:0.1");  // its later neighbour is another server
   ring.plan.cuts = {1, 2, 3};
   ring.plan.place = {0, 1, 2, 0};
   ring.plan.codecs.push_back(ring.plan.codecs[0]);
   SessionCase chain = chunked_case("uniform:8");
-  chain.plan.cuts = {2};
+  chain.plan.cuts = {3};
   chain.plan.place = {0, 1};
   chain.plan.codecs.pop_back();
   chain.cluster = true;
@@ -89,49 +88,58 @@ inline const std::vector<SessionCase>& session_cases() {
   return kCases;
 }
 
-inline train::Message plan_message(const SessionCase& of) { return {"plan", {{"plan", to_json(of.plan)}, {"worker", 1}}}; }
-
-inline train::Message load_message(const SessionCase& of) {
-  return {"load", nlohmann::json::object(), weights_of(model::make_model(of.plan.model, of.plan.data, of.plan.seed), of.plan, {1})};
+// How such a session makes its trainer.
+inline void make_trainers(session::ParticipantConfig& participant, std::function<void(const nlohmann::json&, int)> admit = {}) {
+  train::SpecTrainerConfig trainer;
+  trainer.registry = &registry();
+  trainer.admit = std::move(admit);
+  make_trainers_from_specs(participant, std::move(trainer));
 }
 
-inline train::Message connect_message() { return {"connect", {{"attempt", 1}, {"addresses", {"127.0.0.1:1", "127.0.0.1:2"}}}}; }
+inline session::ConfigureCommand configure_command(const SessionCase& of) { return {to_json(of.plan), 1}; }
 
-inline train::Message step_message(const SessionCase& of, std::uint64_t step, bool training) {
-  train::StepCommand head;
-  head.id = {0, step, of.plan.chunks};
-  head.training = training;
-  head.norms = training;
-  head.batch.samples = of.samples;
+// All layers of worker 1: one, in all of the cases.
+inline session::LoadCommand load_command(const SessionCase& of) {
+  const std::size_t layer = of.plan.cuts[0];
+  const auto model = make_model(of.plan.model, of.plan.data, of.plan.seed);
+  return {layer, true, session::weights_of(*model.layers[layer])};
+}
+
+inline session::OpenChannelsCommand open_channels_command() { return {1, {"127.0.0.1:1", "127.0.0.1:2"}}; }
+
+inline session::StepCommand step_command(const SessionCase& of, std::uint64_t step, bool training) {
+  session::StepCommand command;
+  command.id = {0, step, of.plan.chunks};
+  command.training = training;
+  command.norms = training;
+  command.batch.samples = of.samples;
   const auto size = static_cast<std::int64_t>(of.samples.size());
-  if (of.plan.data.kind == data::DataSpec::Kind::kText) head.batch.side = {torch::ones({size, of.plan.data.shape[0]})};
-  head.batch.targets = torch::zeros({size}, torch::kInt64);
-  return train::step_message(head, of.cluster);
+  if (of.plan.data.kind == data::DataSpec::Kind::kText) command.batch.side = {torch::ones({size, of.plan.data.shape[0]})};
+  if (of.cluster) command.batch.targets = torch::zeros({size}, torch::kInt64);
+  return command;
 }
 
-inline train::Message commit_message(std::uint64_t step, bool skip = false) {
-  return {"commit", {{"step", step}, {"lr", 0.1}, {"scale", 1}, {"skip", skip}}};
-}
+inline session::CommitCommand commit_command(std::uint64_t step, bool skip = false) { return {step, {0.1, 1, skip}}; }
 
-inline train::Message message_of(Proper command, const SessionCase& of) {
+inline session::Command command_of(Proper command, const SessionCase& of) {
   switch (command) {
-    case Proper::kPlan: return plan_message(of);
-    case Proper::kLoad: return load_message(of);
-    case Proper::kConnect: return connect_message();
-    case Proper::kStep0: return step_message(of, 0, true);
-    case Proper::kCommit0: return commit_message(0);
-    case Proper::kStep1: return step_message(of, 1, true);
-    case Proper::kCommit1: return commit_message(1);
-    case Proper::kEvaluate: return step_message(of, 2, false);
-    case Proper::kSave: return {"save"};
-    case Proper::kRestore2: return {"restore", {{"step", 2}}};
-    case Proper::kWeights: return {"weights"};
-    case Proper::kClock: return {"clock"};
-    case Proper::kTimeline: return {"timeline"};
-    case Proper::kLeave: return {"leave"};
-    case Proper::kEnd: return {"end"};
+    case Proper::kConfigure: return configure_command(of);
+    case Proper::kLoad: return load_command(of);
+    case Proper::kOpenChannels: return open_channels_command();
+    case Proper::kStep0: return step_command(of, 0, true);
+    case Proper::kCommit0: return commit_command(0);
+    case Proper::kStep1: return step_command(of, 1, true);
+    case Proper::kCommit1: return commit_command(1);
+    case Proper::kEvaluate: return step_command(of, 2, false);
+    case Proper::kSave: return session::SaveCommand{};
+    case Proper::kRestore2: return session::RestoreCommand{2};
+    case Proper::kWeights: return session::WeightsCommand{of.plan.cuts[0]};
+    case Proper::kClock: return session::ClockCommand{};
+    case Proper::kTimeline: return session::TimelineCommand{};
+    case Proper::kLeave: return session::LeaveCommand{};
+    case Proper::kEnd: return session::EndCommand{};
   }
-  return {};
+  return session::EndCommand{};
 }
 
 }  // namespace epipe::testing

@@ -10,9 +10,7 @@
 
 #include "epipe/base/queue.h"
 #include "epipe/serve/admission.h"
-#include "epipe/train/participant.h"
-#include "epipe/wire/crc32c.h"
-#include "epipe/wire/frame.h"
+#include "support/repaired_frame.h"
 #include "support/session_cases.h"
 
 // What a session is told and sent, as bytes: the inputs of fuzz/session_fuzz.cpp.
@@ -22,7 +20,7 @@
 //   1 byte   what it is, modulo kPieces
 //     kProper       1 byte: a command of a proper client, modulo kProperCommands
 //     kCommand      2 bytes of length, a command as it arrives
-//     kJson         2 bytes of length, the JSON of a command without tensors
+//     kJson         2 bytes of length, a command without tensors: its type and its JSON
 //     kFrame        1 byte: the cut; 2 bytes of length, a frame as it arrives
 //     kWholeFrame   the same, with lengths and checksum repaired, because no mutation finds a valid CRC by luck
 namespace epipe::testing {
@@ -32,29 +30,18 @@ inline constexpr std::uint8_t kPieces = 5;
 inline constexpr std::size_t kMaxPieces = 64;
 inline constexpr std::size_t kCuts = 2;  // with a neighbour of worker 1
 
-// The frame with the lengths and the checksum of its bytes, where it is long enough to have them.
-inline Bytes repaired(ByteView frame) {
-  Bytes out(frame.begin(), frame.end());
-  const MutableBytes bytes(out);
-  if (bytes.size() < wire::kFixedBytes) return out;
-  const auto header_bytes = load<std::uint32_t>(bytes, 16);
-  if (header_bytes > bytes.size()) return out;
-  store(bytes, 8, static_cast<std::uint64_t>(bytes.size() - header_bytes));
-  store(bytes, 20, std::uint32_t{0});
-  store(bytes, 20, wire::crc32c(bytes));
-  return out;
-}
-
 struct Script {
   std::size_t of = 0;  // of session_cases()
   std::deque<Bytes> commands;
   std::array<std::deque<Bytes>, kCuts> frames;
 };
 
-inline Bytes with_length(ByteView json) {
-  Bytes bytes;
-  append(bytes, static_cast<std::uint32_t>(json.size()));
-  bytes.insert(bytes.end(), json.begin(), json.end());
+// A command from its type and its JSON, with the length that the JSON has.
+inline Bytes with_length(ByteView typed_json) {
+  if (typed_json.empty()) return {};
+  Bytes bytes(1, typed_json[0]);
+  append(bytes, static_cast<std::uint32_t>(typed_json.size() - 1));
+  bytes.insert(bytes.end(), typed_json.begin() + 1, typed_json.end());
   return bytes;
 }
 
@@ -67,7 +54,7 @@ inline ByteView take_piece(ByteReader& reader) {
 inline const Bytes& proper_bytes(std::size_t of, Proper command) {
   static std::map<std::pair<std::size_t, Proper>, Bytes> made;
   auto& bytes = made[{of, command}];
-  if (bytes.empty()) bytes = to_bytes(message_of(command, session_cases()[of]));
+  if (bytes.empty()) bytes = to_bytes(command_of(command, session_cases()[of]));
   return bytes;
 }
 
@@ -129,10 +116,10 @@ class ScriptedFrames {
   std::deque<Bytes> frames_;
 };
 
-// A way that carries these frames, and when they are over is silent for as long as `timeout`, and then lost.
-class ScriptedWay final : public transport::Link {
+// A data channel that carries these frames, and when they are over is silent for as long as `timeout`, and then lost.
+class ScriptedChannel final : public transport::Link {
  public:
-  ScriptedWay(ScriptedFrames& frames, transport::Timeout timeout) : frames_(frames), timeout_(timeout) {}
+  ScriptedChannel(ScriptedFrames& frames, transport::Timeout timeout) : frames_(frames), timeout_(timeout) {}
   void send(Bytes) override {}
   Bytes recv(transport::Timeout) override {
     std::unique_lock lock(mutex_);
@@ -162,18 +149,18 @@ class ScriptedWay final : public transport::Link {
 inline std::vector<Bytes> play(const Script& script, const std::string& checkpoints, transport::Timeout timeout,
                                const std::function<void(const nlohmann::json& plan)>& admit = {}) {
   std::array<ScriptedFrames, kCuts> frames{ScriptedFrames(script.frames[0]), ScriptedFrames(script.frames[1])};
-  train::ParticipantConfig config;
+  session::ParticipantConfig config;
   config.checkpoints = checkpoints;
   config.log = [](const std::string&) {};  // as a server has one: the client is told no path
   config.timeout = timeout;
-  config.open_channel = [&](const train::ChannelRequest& request) {
-    return std::make_unique<ScriptedWay>(frames[static_cast<std::size_t>(request.cut) % kCuts], timeout);
+  config.open_channel = [&](const session::ChannelRequest& request) {
+    return std::make_unique<ScriptedChannel>(frames[static_cast<std::size_t>(request.cut) % kCuts], timeout);
   };
-  config.admit = [&](const nlohmann::json& plan, int worker) {
-    if (!session_cases()[script.of].cluster) serve::admit(plan, worker, {});
+  make_trainers(config, [&](const nlohmann::json& plan, int worker) {
+    if (!session_cases()[script.of].cluster) serve::admit(plan, worker, {}, registry().models);
     if (admit) admit(plan);
-  };
-  train::WorkerParticipant participant(std::move(config));
+  });
+  session::WorkerParticipant participant(std::move(config));
   ScriptedClient client(script.commands);
   try {
     handle_commands(client, participant, transport::kNoTimeout);

@@ -11,6 +11,7 @@
 
 #include "epipe/model/safetensors.h"
 #include "epipe/train/trainer.h"
+#include "support/models.h"
 
 // Whole runs within a test, and what they leave in their run directories.
 namespace epipe::testing {
@@ -32,7 +33,7 @@ class Watcher final : public train::Observer {
 inline train::TrainResult run(const train::TrainConfig& config, std::uint64_t stop_after = 0) {
   Watcher watcher;
   watcher.stop_after = stop_after;
-  return train::train(config, watcher, watcher.stop);
+  return train::train(registry(), config, watcher, watcher.stop);
 }
 
 // A run in which everything that belongs to a checkpoint changes.
@@ -42,7 +43,7 @@ inline train::TrainConfig small_run(const std::string& run_dir) {
   config.batch = 16;
   config.run_dir = run_dir;
   config.seed = 5;
-  config.update.momentum = 0.9;
+  config.momentum = 0.9;
   config.clip = 1;
   config.error_every = 0;
   return config;

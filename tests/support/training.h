@@ -6,6 +6,7 @@
 #include "epipe/layer/batch.h"
 #include "epipe/model/model.h"
 #include "epipe/pipeline/pipeline.h"
+#include "support/models.h"
 
 namespace epipe::testing {
 

@@ -22,10 +22,10 @@ class CoordinatorFault : public testing::Team_ {};
 
 // One life of the client; whether it ended by itself.
 bool live(TrainConfig& config, Machines& machines) {
-  config.resume = !Checkpoints(config.run_dir + "/checkpoints").steps().empty();
+  config.resume = !session::Checkpoints(config.run_dir + "/checkpoints").steps().empty();
   Watcher watcher;
   try {
-    train(config, watcher, watcher.stop, &machines);
+    train(testing::registry(), config, watcher, watcher.stop, &machines);
     return true;
   } catch (const testing::ClientKilled&) {
     return false;
@@ -87,7 +87,7 @@ TEST_P(CoordinatorFault, SkipsAStepTogetherWhateverIsLost) {
   countdown.start(6 * peers + 3 * per_step + per_step / 2, Fault::kCutLink);        // in the middle of the skipped step
   Machines machines(workers(), folder_.file("state"), countdown);
   Watcher watcher;
-  train(several, watcher, watcher.stop, &machines);
+  train(testing::registry(), several, watcher, watcher.stop, &machines);
   EXPECT_EQ(countdown.happened, 1);
   testing::expect_equal_weights(folder_.file("one"), several.run_dir);
 }
@@ -114,15 +114,15 @@ class DamagedCheckpoint : public testing::Team_ {
   void train_six_steps() {
     Watcher watcher;
     watcher.stop_after = 6;
-    train(config("several"), watcher, watcher.stop, &machines_);
-    for (int w = 0; w < workers(); ++w) ASSERT_EQ(Checkpoints(folder_of(w)).steps(), (std::vector<std::uint64_t>{3, 6}));
+    train(testing::registry(), config("several"), watcher, watcher.stop, &machines_);
+    for (int w = 0; w < workers(); ++w) ASSERT_EQ(session::Checkpoints(folder_of(w)).steps(), (std::vector<std::uint64_t>{3, 6}));
   }
   // What the user is told.
   std::vector<std::string> resume() {
     auto resumed = config("several");
     resumed.resume = true;
     Watcher watcher;
-    train(resumed, watcher, watcher.stop, &machines_);
+    train(testing::registry(), resumed, watcher, watcher.stop, &machines_);
     return watcher.notes;
   }
 

@@ -16,7 +16,7 @@ TEST_P(Team_, OfSeveralProcessesTrainsAsOneProcess) {
   Machines machines(workers(), folder_.file("state"), never);
   Watcher watcher;
   const auto several = config("several");
-  train(several, watcher, watcher.stop, &machines);
+  train(testing::registry(), several, watcher, watcher.stop, &machines);
   testing::expect_equal_weights(expected, several.run_dir);
   EXPECT_TRUE(watcher.notes.empty());
 }
@@ -30,7 +30,7 @@ TEST(Coordinator, InMixedPrecisionTrainsAsOneProcess) {
   Countdown never;
   Machines machines(3, folder.file("state"), never);
   Watcher watcher;
-  train(config, watcher, watcher.stop, &machines);
+  train(testing::registry(), config, watcher, watcher.stop, &machines);
   testing::expect_equal_weights(folder.file("one"), config.run_dir);
 }
 

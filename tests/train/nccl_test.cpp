@@ -1,7 +1,7 @@
 // nccl with one rank: all that one device can show. Two ranks need two devices.
 #include <gtest/gtest.h>
 
-#include "epipe/train/reducer.h"
+#include "epipe/session/reducer.h"
 #include "epipe/transport/group.h"
 #include "support/cuda.h"
 #include "support/training.h"
@@ -62,12 +62,12 @@ TEST(Nccl, RefusesTensorsOfTheCpuAndLinksToItself) {
 TEST(Nccl, AReplicaAloneTrainsAsWithoutReplicas) {
   NEEDS_NCCL(group);
   const auto trained = [](std::unique_ptr<Group> replicas) {
-    const auto model = model::make_model("cnn", kImages, 7);
+    const auto model = make_model("cnn", kImages, 7);
     pipeline::PipelineConfig config;
     config.devices = {torch::Device("cuda:0")};
     config.chunks = 3;
-    std::unique_ptr<Reducer> reducer;
-    if (replicas) reducer = std::make_unique<Reducer>(std::move(replicas), model.layers, 1 << 10, nullptr);
+    std::unique_ptr<session::Reducer> reducer;
+    if (replicas) reducer = std::make_unique<session::Reducer>(std::move(replicas), model.layers, 1 << 10, nullptr);
     config.exchange = reducer.get();
     std::vector<torch::Tensor> state;
     pipeline::Pipeline pipeline(model.layers, config, classification_loss);

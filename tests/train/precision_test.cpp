@@ -1,7 +1,7 @@
 // Runs in mixed precision and with loss scaling: steps that are not finite are skipped by everybody and change nothing.
 #include <gtest/gtest.h>
 
-#include "epipe/train/loss_scaler.h"
+#include "epipe/session/loss_scaler.h"
 #include "support/bad_sample.h"
 #include "support/temp_folder.h"
 #include "support/train_run.h"
@@ -21,7 +21,7 @@ TrainConfig precise_ring(const std::string& run_dir) {
   config.chunks = 2;
   config.batch = 16;
   config.run_dir = run_dir;
-  config.update.momentum = 0.9;
+  config.momentum = 0.9;
   config.clip = 1;
   config.max_steps = 6;
   return config;
@@ -50,7 +50,7 @@ class LossScaling : public ::testing::Test {
 };
 
 TEST(LossScaler, HalvesAfterASkippedStepAndDoublesAfter2000GoodOnes) {
-  LossScaler scaler;
+  session::LossScaler scaler;
   EXPECT_EQ(scaler.scale(), 65536);
   scaler.update(true);
   EXPECT_EQ(scaler.scale(), 32768);
@@ -67,16 +67,16 @@ TEST(LossScaler, HalvesAfterASkippedStepAndDoublesAfter2000GoodOnes) {
 }
 
 TEST(LossScaler, StaysWithinFloat32) {
-  LossScaler scaler;
+  session::LossScaler scaler;
   for (int i = 0; i < 2000 * 200; ++i) scaler.update(false);
   EXPECT_TRUE(std::isfinite(static_cast<float>(scaler.scale())));
 }
 
 TEST(LossScaler, ContinuesFromItsState) {
-  LossScaler scaler;
+  session::LossScaler scaler;
   scaler.update(true);
   for (int i = 0; i < 1999; ++i) scaler.update(false);
-  LossScaler other;
+  session::LossScaler other;
   other.set_state(scaler.state());
   EXPECT_EQ(other.scale(), 32768);
   other.update(false);
@@ -170,9 +170,9 @@ TEST(MixedPrecision, EvaluatesAsItTrains) {
   TrainConfig config = precise_ring(folder.file("run"));
   config.precision = "bf16";
   const double trained = run(config).val_loss;
-  EXPECT_EQ(evaluate(config, config.run_dir + "/model.safetensors").val_loss, trained);
+  EXPECT_EQ(evaluate(testing::registry(), config, config.run_dir + "/model.safetensors").val_loss, trained);
   config.precision = "fp32";
-  EXPECT_NE(evaluate(config, config.run_dir + "/model.safetensors").val_loss, trained);
+  EXPECT_NE(evaluate(testing::registry(), config, config.run_dir + "/model.safetensors").val_loss, trained);
 }
 
 }  // namespace

@@ -4,9 +4,10 @@
 
 #include "epipe/data/dataset.h"
 #include "epipe/data/loader.h"
-#include "epipe/model/model.h"
 #include "epipe/model/safetensors.h"
+#include "epipe/session/messages.h"
 #include "epipe/train/plan.h"
+#include "support/models.h"
 #include "train/coordinated.h"
 
 namespace epipe::train {
@@ -36,7 +37,7 @@ std::vector<Bytes> sent_by_client(const TrainConfig& config, const TempFolder& f
   never.seen = &seen;
   Machines machines(testing::workers_of(config.place), folder.file("state"), never);
   Watcher watcher;
-  train(config, watcher, watcher.stop, &machines);
+  train(testing::registry(), config, watcher, watcher.stop, &machines);
   return seen;
 }
 
@@ -49,12 +50,15 @@ std::vector<Bytes> sent_by_client(const std::vector<int>& place, const TempFolde
   return sent_by_client(config, folder);
 }
 
-// The first message of a kind.
-Message sent(const std::string& kind, const std::vector<Bytes>& messages) {
+// All commands of a type.
+template <typename One>
+std::vector<One> sent(const std::vector<Bytes>& messages) {
+  std::vector<One> all;
   for (const Bytes& bytes : messages) {
-    if (auto message = read_message(bytes); message && message.value().kind == kind) return std::move(message).value();
+    auto command = session::read_command(bytes);
+    if (command && std::holds_alternative<One>(command.value())) all.push_back(std::get<One>(std::move(command).value()));
   }
-  throw std::runtime_error("no " + kind + " was sent");
+  return all;
 }
 
 layer::Batch first_batch() {
@@ -120,7 +124,7 @@ TEST(Privacy, NoPathOfDataOrWeightsLeavesTheClient) {
   config.codec = "none";
   config.weights = folder.file("first.safetensors");
   const auto spec = data::make_synthetic(data::DataSpec::Kind::kImages, kSeed).train->spec();
-  ASSERT_TRUE(model::write_safetensors(config.weights, model::tensors_of(model::make_model("cnn", spec, 1)), {}));
+  ASSERT_TRUE(model::write_safetensors(config.weights, model::tensors_of(testing::make_model("cnn", spec, 1)), {}));
   const auto seen = sent_by_client(config, folder);
   EXPECT_FALSE(appears(folder.path(), seen));
   EXPECT_FALSE(appears(std::string("first.safetensors"), seen));
@@ -131,18 +135,19 @@ TEST(Privacy, AServersSeedGivesNeitherTheClientsLayersNorTheOrderOfItsData) {
   const TempFolder folder;
   const auto config = run_from_scratch(folder);
   const auto seen = sent_by_client(config, folder);
-  const Plan plan = plan_from_json(sent("plan", seen).fields.at("plan"));
+  const Plan plan = plan_from_json(sent<session::ConfigureCommand>(seen).at(0).spec);
   EXPECT_NE(plan.seed, kSeed);
-  const auto own = model::tensors_of(model::make_model("cnn", plan.data, kSeed));
-  const auto guessed = model::tensors_of(model::make_model("cnn", plan.data, plan.seed));
-  const auto first_weights = sent("load", seen).tensors;
+  const auto own = model::tensors_of(testing::make_model("cnn", plan.data, kSeed));
+  const auto guessed = model::tensors_of(testing::make_model("cnn", plan.data, plan.seed));
+  model::NamedTensors first_weights;
+  for (auto& load : sent<session::LoadCommand>(seen)) first_weights.merge(load.weights);
   for (const char* const name : {"features.0.conv.weight", "features.3.conv.weight", "classifier.linear.weight"}) {
     EXPECT_FALSE(torch::equal(own.at(name), guessed.at(name))) << name;
     EXPECT_FALSE(first_weights.contains(name)) << name << " is the client's";
   }
   EXPECT_TRUE(torch::equal(first_weights.at("features.1.conv.weight"), own.at("features.1.conv.weight")))
       << "the seed decides the first weights of all layers";
-  const auto samples = sent("step", seen).fields.at("samples").get<std::vector<std::int64_t>>();
+  const auto samples = sent<session::StepCommand>(seen).at(0).batch.samples;
   const auto size = data::make_synthetic(data::DataSpec::Kind::kImages, kSeed).train->size();
   const auto order_by = [&](std::uint64_t seed) {
     auto order = data::epoch_order(size, true, seed, 0);

@@ -8,8 +8,8 @@
 #include "epipe/base/clock.h"
 #include "epipe/base/file.h"
 #include "epipe/data/npy.h"
-#include "epipe/train/checkpoint.h"
-#include "epipe/train/run.h"
+#include "epipe/session/checkpoint.h"
+#include "epipe/train/assemble.h"
 #include "epipe/transport/c10d_support.h"
 #include "support/cluster.h"
 #include "support/temp_folder.h"
@@ -17,6 +17,9 @@
 
 namespace epipe::train {
 namespace {
+
+using model::NamedTensors;
+using session::Checkpoints;
 
 using nlohmann::json;
 using testing::Ends;
@@ -117,6 +120,18 @@ TEST_F(Replicas, OfSeveralMicroBatchesAgreeWithOneReplicaToRounding) {
       expect_equal_replicas(two);
     }
   }
+}
+
+// The gradients of a stage that splits its backwards are complete with the last weight gradients, not before.
+TEST_F(Replicas, ThatSplitBackwardsGiveTheWeightsOfThoseThatDoNot) {
+  auto whole = config("whole", 2, 3, {0, 1});
+  auto split = config("split", 2, 3, {0, 1});
+  whole.schedule = "1f1b";
+  split.schedule = "zb-h1";
+  expect_all_well(train_as_cluster(whole));
+  expect_all_well(train_as_cluster(split));
+  expect_equal(weights_after(whole), weights_after(split));
+  expect_equal_replicas(split);
 }
 
 TEST_F(Replicas, TakeOverTheStatisticsOfTheWholeBatch) {
@@ -303,7 +318,7 @@ TEST_F(Replicas, NameDifferencesOfTheirConfigurations) {
 TEST_F(Replicas, RefuseWhatTheyCannotShare) {
   const auto error_of = [](const TrainConfig& config) -> std::string {
     try {
-      const train::Run run(config, nullptr, nullptr);
+      train::assemble(testing::registry(), config, {});
     } catch (const std::invalid_argument& error) {
       return error.what();
     }

@@ -48,7 +48,7 @@ INSTANTIATE_TEST_SUITE_P(
 TEST_P(TorchTraining, IsTheSame) {
   const Case& c = GetParam();
   at::set_num_threads(1);
-  const auto model = model::make_model("cnn", kImages, 4);
+  const auto model = make_model("cnn", kImages, 4);
   std::vector<layer::Batch> batches;
   layer::Tensors images;
   layer::Tensors labels;

@@ -6,6 +6,7 @@
 
 #include "epipe/base/file.h"
 #include "epipe/data/loader.h"
+#include "epipe/schedule/generate.h"
 #include "epipe/train/trainer.h"
 #include "support/temp_folder.h"
 #include "support/train_run.h"
@@ -26,7 +27,7 @@ TrainConfig ring(const std::string& model, const std::string& folder) {
   config.run_dir = folder;
   config.seed = 3;
   config.lr = 0.1;
-  config.update.momentum = 0.9;
+  config.momentum = 0.9;
   return config;
 }
 
@@ -158,7 +159,8 @@ TEST(Train, PlacementAndScheduleDoNotChangeTheWeights) {
   single.clip = 0.5;
   run(single);
   for (const std::vector<int>& place : {std::vector<int>{0, 1}, {0, 1, 0}, {0, 1, 2}, {0, 1, 2, 3}}) {
-    for (const std::string schedule : {"gpipe", "1f1b"}) {
+    for (const std::string& schedule : schedule::schedule_names()) {
+      if (schedule == "zb-h1" && place.back() == 0) continue;  // a ring
       TrainConfig cut = single;
       cut.place = place;
       cut.schedule = schedule;
@@ -175,9 +177,9 @@ TEST(Train, RefusesToResumeAnotherRun) {
   config.max_steps = 2;
   run(config);
   config.resume = true;
-  config.lr = 0.2;
+  config.momentum = 0.8;
   EXPECT_THROW(run(config), std::invalid_argument);
-  config.lr = 0.1;
+  config.momentum = 0.9;
   config.run_dir = folder.file("elsewhere");
   EXPECT_THROW(run(config), std::runtime_error);
 }

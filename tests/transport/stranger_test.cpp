@@ -3,6 +3,7 @@
 
 #include <random>
 
+#include "epipe/transport/grpc/metadata.h"
 #include "support/greeter.h"
 #include "support/raw_socket.h"
 
@@ -43,7 +44,7 @@ TEST(Listener, RefusesOtherVersionsAndMethods) {
        std::vector<std::tuple<std::string, std::map<std::string, std::string>, ::grpc::StatusCode>>{
            {"/epipe.Link/Open", {{"epipe-version", "1"}}, ::grpc::StatusCode::FAILED_PRECONDITION},
            {"/epipe.Link/Open", {}, ::grpc::StatusCode::FAILED_PRECONDITION},
-           {"/epipe.Link/Close", {{"epipe-version", "2"}}, ::grpc::StatusCode::UNIMPLEMENTED}}) {
+           {"/epipe.Link/Close", {{"epipe-version", kVersion}}, ::grpc::StatusCode::UNIMPLEMENTED}}) {
     Stranger stranger(greeter.port(), method, metadata);
     EXPECT_EQ(stranger.end().error_code(), expected) << method;
   }
@@ -55,7 +56,7 @@ std::string complaint_about(const std::vector<std::string>& pieces) {
   listen.max_message_bytes = 1000;
   testing::Accepted accepted;
   const Listener listener(listen, accepted.handler());
-  Stranger stranger(listener.port(), "/epipe.Link/Open", {{"epipe-version", "2"}});
+  Stranger stranger(listener.port(), "/epipe.Link/Open", {{"epipe-version", kVersion}});
   const auto link = accepted.next();
   for (const auto& piece : pieces) stranger.send(piece);
   std::string text = "nothing was thrown";

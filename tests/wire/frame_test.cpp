@@ -45,6 +45,17 @@ ErrorCode error_of(ByteView bytes, const Limits& limits = {}) {
   return frame.ok() ? ErrorCode::kIo : frame.error().code;
 }
 
+TEST(Frame, OfOurOwnIsReadWithoutItsChecksumAndWithoutLimits) {
+  Bytes bytes = make_frame(sample_header(), 24);
+  EXPECT_EQ(read_own_frame(bytes).value().header.step, 7U);
+  bytes.back() ^= std::byte{1};
+  EXPECT_EQ(error_of(bytes), ErrorCode::kBadChecksum);
+  EXPECT_EQ(read_own_frame(bytes).value().payload.size(), 24U);
+  bytes.pop_back();
+  EXPECT_EQ(read_own_frame(bytes).error().code, ErrorCode::kTruncated);
+  EXPECT_EQ(read_own_frame({}).error().code, ErrorCode::kTruncated);
+}
+
 TEST(Frame, GivesBackWhatWasWritten) {
   const Bytes bytes = make_frame(sample_header(), 24);
   const auto frame = read_frame(bytes, {});

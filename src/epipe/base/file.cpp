@@ -8,6 +8,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
@@ -98,15 +99,18 @@ Result<void> read_pieces(const std::string& path, const std::function<void(ByteV
 
 namespace {
 
-Result<void> write_with_mode(const std::string& path, std::initializer_list<ByteView> parts, mode_t mode) {
+FileContent one_after_the_other(std::initializer_list<ByteView> parts) {
+  return [parts](const auto& write) { return std::all_of(parts.begin(), parts.end(), write); };
+}
+
+Result<void> write_with_mode(const std::string& path, const FileContent& content, mode_t mode) {
   struct stat status {};
   const bool in_place = ::stat(path.c_str(), &status) == 0 && !S_ISREG(status.st_mode);
   const std::string target = in_place ? path : fmt::format("{}.tmp{}", path, ::getpid());
   if (!in_place) ::unlink(target.c_str());  // of a process that was killed; its mode may be another
   Handle file(::open(target.c_str(), O_WRONLY | O_CLOEXEC | (in_place ? O_TRUNC : O_CREAT | O_EXCL), mode));
   if (!file.open()) return io_error("create", target);
-  bool ok = true;
-  for (const ByteView part : parts) ok = ok && write_all(file.fd(), part);
+  bool ok = content([&file](ByteView part) { return write_all(file.fd(), part); });
   ok = ok && (in_place || ::fsync(file.fd()) == 0);
   ok = file.close_now() && ok;
   ok = ok && (in_place || ::rename(target.c_str(), path.c_str()) == 0);
@@ -118,10 +122,13 @@ Result<void> write_with_mode(const std::string& path, std::initializer_list<Byte
 
 }  // namespace
 
-Result<void> write_file(const std::string& path, std::initializer_list<ByteView> parts) { return write_with_mode(path, parts, 0666); }
-Result<void> write_private_file(const std::string& path, std::initializer_list<ByteView> parts) {
-  return write_with_mode(path, parts, 0600);
+Result<void> write_file(const std::string& path, std::initializer_list<ByteView> parts) {
+  return write_with_mode(path, one_after_the_other(parts), 0666);
 }
+Result<void> write_private_file(const std::string& path, std::initializer_list<ByteView> parts) {
+  return write_with_mode(path, one_after_the_other(parts), 0600);
+}
+Result<void> write_private_file(const std::string& path, const FileContent& content) { return write_with_mode(path, content, 0600); }
 
 namespace {
 

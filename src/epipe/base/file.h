@@ -26,6 +26,10 @@ Result<void> write_file(const std::string& path, std::initializer_list<ByteView>
 // The same for a secret: only its owner can read the file, whatever the umask.
 Result<void> write_private_file(const std::string& path, std::initializer_list<ByteView> parts);
 
+// The same for content that is made while it is written: gives the pieces to `write`; false where that or anything else failed, with errno.
+using FileContent = std::function<bool(const std::function<bool(ByteView piece)>& write)>;
+Result<void> write_private_file(const std::string& path, const FileContent& content);
+
 // Makes the folder and those above it; fine where it exists.
 Result<void> make_folders(const std::string& path);
 // The same, but only their owner can enter the folders that are made. Those that exist are left as they are.

@@ -10,13 +10,13 @@
 namespace epipe::boundary {
 
 // The peer has the tensors before they are looked at here.
-void Direct::send(Parcel parcel) {
-  for (auto& tensor : parcel.tensors) tensor = tensor.detach();
-  parcel.ready = StreamEvent(parcel.tensors);
-  const auto tensors = parcel.tensors;
-  const std::uint64_t step = parcel.step;
-  const std::uint32_t micro_batch = parcel.micro_batch;
-  handed_over_.push(std::move(parcel));
+void Direct::send(MicroBatchTensors sent) {
+  for (auto& tensor : sent.tensors) tensor = tensor.detach();
+  sent.ready = StreamEvent(sent.tensors);
+  const auto tensors = sent.tensors;
+  const std::uint64_t step = sent.step;
+  const std::uint32_t micro_batch = sent.index;
+  handed_over_.push(std::move(sent));
   for (const auto& tensor : tensors) look_at(tensor, step, micro_batch);
 }
 
@@ -37,17 +37,17 @@ void Direct::look_at(const torch::Tensor& x, std::uint64_t step, std::uint32_t m
 
 std::vector<torch::Tensor> Direct::recv(std::uint64_t step, std::uint32_t micro_batch) {
   const Stopwatch watch;
-  Parcel parcel = handed_over_.pop();
+  MicroBatchTensors got = handed_over_.pop();
   {
     const std::lock_guard lock(mutex_);
     traffic_.recv_seconds += watch.seconds();
   }
-  if (parcel.step != step || parcel.micro_batch != micro_batch) {
+  if (got.step != step || got.index != micro_batch) {
     throw std::logic_error(
-        fmt::format("expected {}, got step {}, micro-batch {}", describe(config_, step, micro_batch), parcel.step, parcel.micro_batch));
+        fmt::format("expected {}, got step {}, micro-batch {}", describe(config_, step, micro_batch), got.step, got.index));
   }
-  parcel.ready.take(parcel.tensors);
-  return std::move(parcel.tensors);
+  got.ready.take(got.tensors);
+  return std::move(got.tensors);
 }
 
 void Direct::finish() {

@@ -5,6 +5,7 @@
 #include <mutex>
 #include <vector>
 
+#include "epipe/base/queue.h"
 #include "epipe/boundary/boundary.h"
 
 namespace epipe::boundary {
@@ -16,7 +17,7 @@ class Direct {
   explicit Direct(const BoundaryConfig& config) : config_(config), handed_over_(config.capacity) {}
 
   // As Sender::send and Receiver::recv.
-  void send(Parcel parcel);
+  void send(MicroBatchTensors sent);
   std::vector<torch::Tensor> recv(std::uint64_t step, std::uint32_t micro_batch);
   // Throws std::runtime_error when something that was sent holds NaN or Inf, unless such tensors are to be flagged: NaN then arrives
   // as it is. Waits for what was sent.
@@ -34,7 +35,7 @@ class Direct {
   void look_at(const torch::Tensor& x, std::uint64_t step, std::uint32_t micro_batch);
 
   BoundaryConfig config_;
-  Queue<Parcel> handed_over_;
+  Queue<MicroBatchTensors> handed_over_;
   std::mutex mutex_;  // guards what follows
   std::vector<Range> unchecked_;
   Traffic traffic_;

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "epipe/base/result.h"
+#include "epipe/train/registry.h"
 
 namespace epipe::cli {
 
@@ -52,19 +53,19 @@ CLI::Validator number_from_zero();
 // What this process and its children make from now on is for this user's eyes: weights, checkpoints, and whatever tells about data.
 void keep_files_private();
 
-// Every command adds its flags and a callback to the program.
+// Every command adds its flags and a callback to the program. What it knows by name is in the registry, which outlives the program.
 void add_codec_command(CLI::App& app);
 void add_bench_command(CLI::App& app);
-void add_forward_command(CLI::App& app);
-void add_info_command(CLI::App& app);
+void add_forward_command(CLI::App& app, const train::Registry& registry);
+void add_info_command(CLI::App& app, const train::Registry& registry);
 void add_schedule_command(CLI::App& app);
-void add_train_command(CLI::App& app);
-void add_eval_command(CLI::App& app);
+void add_train_command(CLI::App& app, const train::Registry& registry);
+void add_eval_command(CLI::App& app, const train::Registry& registry);
 void add_report_command(CLI::App& app);
-void add_serve_command(CLI::App& app);
+void add_serve_command(CLI::App& app, const train::Registry& registry);
 void add_launch_command(CLI::App& app);
 void add_data_command(CLI::App& app);
 void add_experiment_command(CLI::App& app);
-void add_inspect_command(CLI::App& app);
+void add_inspect_command(CLI::App& app, const train::Registry& registry);
 
 }  // namespace epipe::cli

@@ -14,6 +14,7 @@ struct PricedStep {
 
 // Reads a JSON object of
 //   forward, backward                     [stages] seconds of an action
+//   backward_input, backward_weights      [stages] seconds of the parts of a split backward; left out: half of backward each
 //   bytes_forward, bytes_backward         [cuts] of a frame
 //   bytes_per_second                      of a link in each direction
 //   encode_forward, encode_backward, decode_forward, decode_backward, carry_forward, carry_backward

@@ -59,7 +59,7 @@ Inputs read_images(const ForwardFlags& flags) {
 }
 
 // The classes, and where a model takes its sizes from the data the tokens and positions, are those the weights were made for.
-data::DataSpec fitted(data::DataSpec spec, const std::string& name, const model::NamedTensors& weights) {
+data::DataSpec fitted(const model::Registry& models, data::DataSpec spec, const std::string& name, const model::NamedTensors& weights) {
   const auto rows = [&](const std::string& tensor, std::int64_t otherwise) {
     const auto found = weights.find(tensor);
     return found != weights.end() && found->second.dim() > 0 ? found->second.size(0) : otherwise;
@@ -68,15 +68,15 @@ data::DataSpec fitted(data::DataSpec spec, const std::string& name, const model:
     spec.vocabulary = std::max(spec.vocabulary, rows("embeddings.token.weight", 0));
     spec.shape[0] = std::max(spec.shape[0], rows("embeddings.position.weight", 0));
   }
-  const auto head = model::build_model(name, spec).layers.back();
+  const auto head = models.architecture(name, spec).layers.back().make();
   const auto parameters = head->named_parameters();
   if (!parameters.is_empty()) spec.classes = rows(head->full_name(parameters.back().key()), spec.classes);
   return spec;
 }
 
-model::Model load(const ForwardFlags& flags, const data::DataSpec& spec) {
+model::Model load(const model::Registry& models, const ForwardFlags& flags, const data::DataSpec& spec) {
   auto weights = value_or_fail(model::read_weights(flags.weights));
-  auto model = model::build_model(flags.model, fitted(spec, flags.model, weights));
+  auto model = models.build_model(flags.model, fitted(models, spec, flags.model, weights));
   for (const auto& note : value_or_fail(model::load_weights(model, std::move(weights), model::NewParts::kNone))) {
     fmt::print(stderr, "note: {}\n", note);
   }
@@ -101,15 +101,15 @@ torch::Tensor forward_in_batches(const model::Model& model, const Inputs& in, st
   return torch::cat(outputs);
 }
 
-void run_forward(const ForwardFlags& flags) {
+void run_forward(const model::Registry& models, const ForwardFlags& flags) {
   if (flags.input.empty() == flags.input_ids.empty()) throw UsageError("give --input for images, or --input-ids for text");
   const bool brings_weights = flags.model.starts_with("torchscript:") && flags.weights.empty();
   if (flags.weights.empty() && !brings_weights) throw UsageError("--weights is required");
   if (flags.threads > 0) at::set_num_threads(flags.threads);
   try {
-    if (!flags.input.empty() && model::takes_text(flags.model)) throw UsageError(flags.model + " reads text: give --input-ids");
+    if (!flags.input.empty() && models.takes_text(flags.model)) throw UsageError(flags.model + " reads text: give --input-ids");
     const Inputs in = flags.input.empty() ? read_token_ids(flags) : read_images(flags);
-    const auto model = brings_weights ? model::build_model(flags.model, in.spec) : load(flags, in.spec);
+    const auto model = brings_weights ? models.build_model(flags.model, in.spec) : load(models, flags, in.spec);
     const auto y = forward_in_batches(model, in, flags.batch).to(torch::kFloat32);
     value_or_fail(data::write_npy(flags.output, y));
     fmt::print("[{}] written to {}\n", fmt::join(y.sizes(), ", "), flags.output);
@@ -120,10 +120,10 @@ void run_forward(const ForwardFlags& flags) {
 
 }  // namespace
 
-void add_forward_command(CLI::App& app) {
+void add_forward_command(CLI::App& app, const train::Registry& registry) {
   auto flags = std::make_shared<ForwardFlags>();  // owned by the callback as well
   auto* command = app.add_subcommand("forward", "The outputs of a model for given inputs, in evaluation mode");
-  command->add_option("--model", flags->model, fmt::format("{}", fmt::join(model::model_names(), ", ")))->required();
+  command->add_option("--model", flags->model, "By name; the program lists those it knows")->required();
   command->add_option("--weights", flags->weights, "Safetensors, or a state dict by torch.save; torchscript: brings its own");
   command->add_option("--input", flags->input, "Images: float32 .npy, samples first");
   command->add_option("--input-ids", flags->input_ids, "Text: token ids [B, T], .npy of integers");
@@ -133,7 +133,7 @@ void add_forward_command(CLI::App& app) {
   command->add_option("--threads", flags->threads, "Threads inside an operator; 0: as LibTorch chooses")
       ->check(number_from_zero())
       ->capture_default_str();
-  command->callback([flags] { run_forward(*flags); });
+  command->callback([flags, &registry] { run_forward(registry.models, *flags); });
 }
 
 }  // namespace epipe::cli

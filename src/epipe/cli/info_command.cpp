@@ -75,7 +75,7 @@ void run_info(bool json) {
 
 }  // namespace
 
-void add_info_command(CLI::App& app) {
+void add_info_command(CLI::App& app, const train::Registry& registry) {
   struct Flags {
     bool json = false;
     ModelInfoFlags model;
@@ -85,7 +85,9 @@ void add_info_command(CLI::App& app) {
       app.add_subcommand("info", "What this build can do on this machine; with --model: parameters and FLOPs of its layers and stages");
   info->add_flag("--json", flags->json, "One JSON object");
   add_model_info_flags(*info, flags->model);
-  info->callback([flags] { flags->model.model.empty() ? run_info(flags->json) : print_model_info(flags->model, flags->json); });
+  info->callback([flags, &registry] {
+    flags->model.model.empty() ? run_info(flags->json) : print_model_info(registry.models, flags->model, flags->json);
+  });
 }
 
 }  // namespace epipe::cli

@@ -74,7 +74,7 @@ void print_inspection(const ordered_json& inspection) {
   }
 }
 
-void run_inspect(const InspectFlags& flags, const CLI::App& command) {
+void run_inspect(const train::Registry& registry, const InspectFlags& flags, const CLI::App& command) {
   keep_files_private();
   try {
     train::TrainConfig config = flags.run.empty() ? checked(flags.train) : config_of_run(command, flags.run);
@@ -82,7 +82,7 @@ void run_inspect(const InspectFlags& flags, const CLI::App& command) {
     if (folder.empty() && !flags.json)
       throw UsageError("expected a run directory, or --run-dir for the report of a run made of flags, or --json");
     Notes notes;
-    const ordered_json inspection = train::inspect(config, flags.how, notes);
+    const ordered_json inspection = train::inspect(registry, config, flags.how, notes);
     if (!folder.empty()) write_inspection_report(folder, inspection);
     if (flags.json) {
       fmt::print("{}\n", inspection.dump());
@@ -97,7 +97,7 @@ void run_inspect(const InspectFlags& flags, const CLI::App& command) {
 
 }  // namespace
 
-void add_inspect_command(CLI::App& app) {
+void add_inspect_command(CLI::App& app, const train::Registry& registry) {
   auto flags = std::make_shared<InspectFlags>();  // owned by the callback as well
   auto* command = app.add_subcommand("inspect", "Histograms of what crosses the cuts, and the error of every codec on it");
   auto* const run =
@@ -107,13 +107,9 @@ void add_inspect_command(CLI::App& app) {
   command->add_option("--dump", flags->how.dump, "Folder for the tensors as .npy files");
   command->add_flag("--json", flags->json, "Print what inspect.json holds");
   command->add_option("--run-dir", flags->train.config.run_dir, "Without RUN: folder for inspect.json and report.html")->excludes(run);
-  command->add_option("--weights", flags->train.config.weights, "Start from this file: safetensors or a state dict by torch.save");
-  command->add_option("--optimizer", flags->train.config.optimizer, "sgd, adam or adamw")
-      ->check(CLI::IsMember({"sgd", "adam", "adamw"}))
-      ->capture_default_str();
-  command->add_option("--lr", flags->train.config.lr, "Learning rate")->check(number_from_zero())->capture_default_str();
+  for (const char* const name : {"weights", "optimizer", "lr"}) add_named_flag(*command, flags->train, name);
   add_stage_flags(*command, flags->train);
-  command->callback([flags, command] { run_inspect(*flags, *command); });
+  command->callback([flags, command, &registry] { run_inspect(registry, *flags, *command); });
 }
 
 }  // namespace epipe::cli

@@ -1,5 +1,6 @@
 #include <c10/util/Exception.h>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <malloc.h>
 
 #include <algorithm>
@@ -35,7 +36,14 @@ void check_environment() {
   }
 }
 
-int run(int argc, char** argv) {
+// The help of a command says what this program knows.
+void list_known_names(CLI::App& command, const epipe::train::Registry& registry) {
+  if (auto* const model = command.get_option_no_throw("--model")) {
+    model->description(fmt::format("Network: {}", fmt::join(registry.models.names(), ", ")));
+  }
+}
+
+int run(int argc, char** argv, const epipe::train::Registry& registry) {
   check_environment();
   CLI::App app("epipe trains neural networks cut into stages and compresses what crosses the cuts.", "epipe");
   app.set_version_flag("--version", EPIPE_VERSION);
@@ -45,20 +53,21 @@ int run(int argc, char** argv) {
   app.failure_message([](const CLI::App* at, const CLI::Error& error) {
     return fmt::format("epipe: {}\nRun `{} --help` for what is possible.\n", error.what(), at->get_name());
   });
-  add_train_command(app);
-  add_eval_command(app);
-  add_serve_command(app);
+  add_train_command(app, registry);
+  add_eval_command(app, registry);
+  add_serve_command(app, registry);
   add_launch_command(app);
-  add_forward_command(app);
+  add_forward_command(app, registry);
   add_codec_command(app);
   add_bench_command(app);
-  add_info_command(app);
+  add_info_command(app, registry);
   add_schedule_command(app);
   add_report_command(app);
   add_data_command(app);
   add_experiment_command(app);
-  add_inspect_command(app);
+  add_inspect_command(app, registry);
   const auto commands = app.get_subcommands([](const CLI::App*) { return true; });
+  for (auto* const command : commands) list_known_names(*command, registry);
   const auto is_named = [&](const CLI::App* command) { return command->check_name(argv[1]); };
   if (argc > 1 && argv[1][0] != '-' && std::none_of(commands.begin(), commands.end(), is_named)) {
     throw UsageError(fmt::format("there is no command {}; epipe --help lists them", argv[1]));
@@ -74,9 +83,9 @@ int run(int argc, char** argv) {
   return kOk;
 }
 
-int result_of(int argc, char** argv) {
+int result_of(int argc, char** argv, const epipe::train::Registry& registry) {
   try {
-    return run(argc, argv);
+    return run(argc, argv, registry);
   } catch (const ExitCode& exit) {
     return exit.code;
   } catch (const UsageError& error) {
@@ -106,5 +115,5 @@ int result_of(int argc, char** argv) {
 
 int main(int argc, char** argv) {
   keep_freed_memory();
-  leave(result_of(argc, argv));
+  leave(result_of(argc, argv, {}));
 }

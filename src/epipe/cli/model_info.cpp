@@ -13,8 +13,8 @@ namespace {
 
 using model::LayerCost;
 
-data::DataSpec spec_of(const ModelInfoFlags& flags) {
-  const bool text = model::takes_text(flags.model);
+data::DataSpec spec_of(const model::Registry& models, const ModelInfoFlags& flags) {
+  const bool text = models.takes_text(flags.model);
   data::DataSpec spec;
   spec.kind = text ? data::DataSpec::Kind::kText : data::DataSpec::Kind::kImages;
   spec.shape = !flags.shape.empty() ? flags.shape : text ? std::vector<std::int64_t>{128} : std::vector<std::int64_t>{3, 224, 224};
@@ -23,7 +23,7 @@ data::DataSpec spec_of(const ModelInfoFlags& flags) {
   return spec;
 }
 
-std::vector<LayerCost> costs_of(const model::Model& model, const data::DataSpec& spec) {
+std::vector<LayerCost> costs_of(const model::Architecture& model, const data::DataSpec& spec) {
   std::vector<std::int64_t> shape = {1};
   shape.insert(shape.end(), spec.shape.begin(), spec.shape.end());
   const bool text = spec.kind == data::DataSpec::Kind::kText;
@@ -46,7 +46,7 @@ struct Range {
   std::size_t end = 0;
 };
 
-std::vector<Range> stages_of(const std::vector<std::string>& cuts, const model::Model& model) {
+std::vector<Range> stages_of(const std::vector<std::string>& cuts, const model::Architecture& model) {
   std::vector<Range> stages = {{0, model.layers.size()}};
   for (const std::string& text : cuts) {
     const std::size_t cut = model::resolve_cut(text, model);
@@ -117,7 +117,7 @@ void print_costs(const std::vector<LayerCost>& costs, const std::vector<Range>& 
 }  // namespace
 
 void add_model_info_flags(CLI::App& command, ModelInfoFlags& flags) {
-  command.add_option("--model", flags.model, fmt::format("{}", fmt::join(model::model_names(), ", ")));
+  command.add_option("--model", flags.model, "By name; the program lists those it knows");
   command.add_option("--cuts", flags.cuts, "Layers (index or name) at which a stage begins")->delimiter(',');
   command.add_option("--shape", flags.shape, "Of one sample; 3,224,224 for images and 128 tokens for text when left out")
       ->delimiter(',')
@@ -128,10 +128,10 @@ void add_model_info_flags(CLI::App& command, ModelInfoFlags& flags) {
       ->capture_default_str();
 }
 
-void print_model_info(const ModelInfoFlags& flags, bool json) {
+void print_model_info(const model::Registry& models, const ModelInfoFlags& flags, bool json) {
   try {
-    const data::DataSpec spec = spec_of(flags);
-    const model::Model model = model::build_model(flags.model, spec);
+    const data::DataSpec spec = spec_of(models, flags);
+    const model::Architecture model = models.architecture(flags.model, spec);
     const auto stages = stages_of(flags.cuts, model);
     const auto costs = costs_of(model, spec);
     json ? print_json(model.name, costs, stages) : print_costs(costs, stages);

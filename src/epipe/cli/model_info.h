@@ -4,6 +4,8 @@
 #include <string>
 #include <vector>
 
+#include "epipe/model/registry.h"
+
 namespace epipe::cli {
 
 // `epipe info --model M --cuts ...`
@@ -18,6 +20,6 @@ struct ModelInfoFlags {
 void add_model_info_flags(CLI::App& command, ModelInfoFlags& flags);
 
 // Parameters and FLOPs of every layer and stage, and what each cut carries, for one sample: tables, or one JSON object.
-void print_model_info(const ModelInfoFlags& flags, bool json);
+void print_model_info(const model::Registry& models, const ModelInfoFlags& flags, bool json);
 
 }  // namespace epipe::cli

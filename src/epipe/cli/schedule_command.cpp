@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "epipe/cli/command.h"
@@ -14,7 +15,7 @@ namespace epipe::cli {
 namespace {
 
 struct ScheduleFlags {
-  std::string policy = "gpipe";
+  std::string schedule = "gpipe";
   std::string place;
   int chunks = 0;
   std::string costs_file;
@@ -23,6 +24,8 @@ struct ScheduleFlags {
   bool fit = false;
   std::vector<double> forward;
   std::vector<double> backward;
+  std::vector<double> backward_input;
+  std::vector<double> backward_weights;
   std::vector<double> transfer;
 };
 
@@ -32,7 +35,10 @@ T value_or_usage(Result<T> result, std::string_view flag) {
   return std::move(result).value();
 }
 
-bool has_costs(const ScheduleFlags& flags) { return !flags.forward.empty() || !flags.backward.empty() || !flags.transfer.empty(); }
+bool has_costs(const ScheduleFlags& flags) {
+  return !flags.forward.empty() || !flags.backward.empty() || !flags.backward_input.empty() || !flags.backward_weights.empty() ||
+         !flags.transfer.empty();
+}
 
 // One value stands for all.
 std::vector<double> spread(const std::vector<double>& values, double otherwise, int count) {
@@ -42,7 +48,9 @@ std::vector<double> spread(const std::vector<double>& values, double otherwise, 
 
 schedule::Costs costs_from_flags(const ScheduleFlags& flags, int stages) {
   const auto transfer = spread(flags.transfer, 0, stages - 1);
-  schedule::Costs costs{spread(flags.forward, 1, stages), spread(flags.backward, 1, stages), transfer, transfer};
+  schedule::Costs costs{spread(flags.forward, 1, stages), spread(flags.backward, 1, stages), transfer, transfer, {}, {}};
+  if (!flags.backward_input.empty()) costs.backward_input = spread(flags.backward_input, 0, stages);
+  if (!flags.backward_weights.empty()) costs.backward_weights = spread(flags.backward_weights, 0, stages);
   if (const auto fits = check(costs, stages); !fits) throw UsageError(fmt::format("--costs: {}", fits.error().message));
   return costs;
 }
@@ -55,18 +63,24 @@ void print_summary(const schedule::Timeline& timeline, std::string_view unit) {
 void print_price(const schedule::Schedule& made, const schedule::Costs& costs) {
   const auto timeline = value_or_fail(simulate(made, costs));
   const double serial = serial_time(made.chunks, costs);
-  const double least = least_makespan(made.placement, made.chunks, costs);
+  const bool splits = std::find(made.split.begin(), made.split.end(), true) != made.split.end();
+  const double least = least_makespan(made.placement, made.chunks, costs, splits);
   fmt::print("with these costs: ");
   print_summary(timeline, "");
   if (least == 0) return;
   fmt::print("speed-up over one worker {:.2f}, at most {:.2f} with this placement\n", serial / timeline.makespan, serial / least);
 }
 
+schedule::Schedule make_schedule(const ScheduleFlags& flags, const schedule::Placement& placement, const schedule::Costs& costs) {
+  auto made = flags.fit ? schedule::generate(flags.schedule, placement, flags.chunks, costs)
+                        : schedule::generate(flags.schedule, placement, flags.chunks);
+  return value_or_usage(std::move(made), "--chunks");
+}
+
 // A step with links, codecs and shared cores.
-void price_step(const ScheduleFlags& flags, schedule::Policy policy, const schedule::Placement& placement) {
+void price_step(const ScheduleFlags& flags, const schedule::Placement& placement) {
   const PricedStep step = read_costs_file(flags.costs_file, placement);
-  const auto unit_costs = schedule::equal_costs(placement.stages(), 1, 1);
-  const auto made = value_or_usage(schedule::generate(policy, placement, flags.chunks, flags.fit ? step.costs : unit_costs), "--chunks");
+  const auto made = make_schedule(flags, placement, step.costs);
   const auto timeline = value_or_fail(simulate(made, step.costs, step.resources));
   if (!flags.json) return print_summary(timeline, " s");
   const nlohmann::json line = {{"makespan", timeline.makespan},
@@ -76,18 +90,18 @@ void price_step(const ScheduleFlags& flags, schedule::Policy policy, const sched
 }
 
 void run_schedule(const ScheduleFlags& flags) {
-  const auto policy = value_or_usage(schedule::parse_policy(flags.policy), "--schedule");
+  const auto generator = value_or_usage(schedule::find_generator(flags.schedule), "--schedule");
   const auto placement = value_or_usage(schedule::parse_placement(flags.place), "--place");
-  if (!flags.costs_file.empty()) return price_step(flags, policy, placement);
+  if (const auto fits = check(generator, placement); !fits) throw UsageError(fmt::format("--place: {}", fits.error().message));
+  if (!flags.costs_file.empty()) return price_step(flags, placement);
   const auto costs = costs_from_flags(flags, placement.stages());
-  const auto unit_costs = schedule::equal_costs(placement.stages(), 1, 1);
-  const auto made = value_or_usage(schedule::generate(policy, placement, flags.chunks, flags.fit ? costs : unit_costs), "--chunks");
+  const auto made = make_schedule(flags, placement, costs);
   if (flags.csv) {
     fmt::print("{}", value_or_fail(to_csv(made)));
     return;
   }
   fmt::print("{}", value_or_fail(to_grid(made)));
-  print_summary(value_or_fail(simulate(made, unit_costs)), " slots");
+  print_summary(value_or_fail(simulate(made, slot_costs(made))), " slots");
   if (has_costs(flags)) print_price(made, costs);
 }
 
@@ -96,7 +110,7 @@ void run_schedule(const ScheduleFlags& flags) {
 void add_schedule_command(CLI::App& app) {
   auto flags = std::make_shared<ScheduleFlags>();  // owned by the callback as well
   auto* command = app.add_subcommand("schedule", "Show and price who runs which micro-batch when");
-  command->add_option("--schedule", flags->policy, "gpipe or 1f1b")->capture_default_str();
+  command->add_option("--schedule", flags->schedule, schedule::schedule_help())->capture_default_str();
   command->add_option("--place", flags->place, "The worker of each stage: 0,1,2 is a chain, 0,1,0 a ring")->required();
   command->add_option("--chunks", flags->chunks, "Micro-batches")->required();
   command->add_flag("--csv", flags->csv, "worker,slot,kind,micro_batch,stage instead of the grid");
@@ -105,6 +119,8 @@ void add_schedule_command(CLI::App& app) {
   };
   costs("--costs-forward", flags->forward, "What a forward takes on each stage, or one value for all (1)");
   costs("--costs-backward", flags->backward, "What a backward takes on each stage, or one value for all (1)");
+  costs("--costs-backward-input", flags->backward_input, "What the gradient of a stage's input takes where a backward is split (half)");
+  costs("--costs-backward-weights", flags->backward_weights, "What the gradients of its weights take there (half)");
   costs("--costs-transfer", flags->transfer, "What crossing each cut takes, in either direction, or one value for all (0)");
   auto* const file = command->add_option("--costs", flags->costs_file,
                                          "Price a step with links, codecs and shared cores, in seconds, from this JSON file");

@@ -54,10 +54,10 @@ void run_serve(const ServeFlags& flags) {
   }
 }
 
-void run_session() {
+void run_session(const train::Registry& registry) {
   const auto config = serve::become_session();
   const auto& stop = stop_on_signals();
-  serve::run_session(config, stop);
+  serve::run_session(config, registry, stop);
 }
 
 void add_limit_flags(CLI::App& command, ServeFlags& flags) {
@@ -95,7 +95,7 @@ void add_limit_flags(CLI::App& command, ServeFlags& flags) {
 
 }  // namespace
 
-void add_serve_command(CLI::App& app) {
+void add_serve_command(CLI::App& app, const train::Registry& registry) {
   auto flags = std::make_shared<ServeFlags>();  // owned by the callback as well
   flags->config.state_dir = "epipe-sessions";
   auto* command = app.add_subcommand("serve", "Hold the middle stages of clients' models (epipe train --connect)");
@@ -121,7 +121,7 @@ void add_serve_command(CLI::App& app) {
 
   auto* session = app.add_subcommand("session", "Started by epipe serve");
   session->group("");  // not in --help
-  session->callback([] { run_session(); });
+  session->callback([&registry] { run_session(registry); });
 }
 
 }  // namespace epipe::cli

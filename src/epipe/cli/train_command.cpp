@@ -15,9 +15,9 @@
 #include "epipe/cli/stop_signal.h"
 #include "epipe/cli/train_flags.h"
 #include "epipe/report/page.h"
-#include "epipe/train/checkpoint.h"
+#include "epipe/session/checkpoint.h"
 #include "epipe/train/cluster.h"
-#include "epipe/train/servers.h"
+#include "epipe/session/servers.h"
 #include "epipe/train/trainer.h"
 
 namespace epipe::cli {
@@ -84,7 +84,7 @@ void write_run_report(const std::string& run_dir) {
   value_or_fail(write_file(run_dir + "/report.html", {std::as_bytes(std::span(page))}));
 }
 
-bool holds_run(const std::string& run_dir) { return !train::Checkpoints(run_dir + "/checkpoints").steps().empty(); }
+bool holds_run(const std::string& run_dir) { return !session::Checkpoints(run_dir + "/checkpoints").steps().empty(); }
 
 void check_resume(TrainConfig& config, const TrainFlags& flags) {
   const bool begun = holds_run(config.run_dir);
@@ -110,12 +110,12 @@ std::string with_way_on(const std::string& reason, const Console& console, const
   return fmt::format("{}; from its newest checkpoint the run continues with: {}", reason, resume_command(flags));
 }
 
-void lead(const TrainConfig& config, const TrainFlags& flags, train::PeerConnector* connector,
+void lead(const train::Registry& registry, const TrainConfig& config, const TrainFlags& flags, session::PeerConnector* connector,
           std::unique_ptr<transport::Group> replicas = nullptr) {
   const auto& stop = stop_on_signals();
   Console console;
   try {
-    const auto result = train::train(config, console, stop, connector, std::move(replicas));
+    const auto result = train::train(registry, config, console, stop, connector, std::move(replicas));
     write_run_report(config.run_dir);
     print_result(result, flags);
   } catch (const std::invalid_argument&) {
@@ -128,7 +128,7 @@ void lead(const TrainConfig& config, const TrainFlags& flags, train::PeerConnect
 }
 
 // One rank of a cluster: the first leads, the others follow.
-void run_rank(TrainConfig config, const TrainFlags& flags) {
+void run_rank(const train::Registry& registry, TrainConfig config, const TrainFlags& flags) {
   auto place = transport::group_from_environment();
   place.backend = config.backend;
   config.local_rank = place.local_rank;
@@ -145,10 +145,10 @@ void run_rank(TrainConfig config, const TrainFlags& flags) {
   auto cluster = train::join_cluster(config, *group);
   if (place.rank == 0) {
     const auto connector = train::connect_ranks(cluster);
-    lead(config, flags, connector.get(), std::move(cluster.across));
+    lead(registry, config, flags, connector.get(), std::move(cluster.across));
   } else {
     std::signal(SIGINT, SIG_IGN);  // a terminal sends it to all; rank 0 saves and ends the others
-    train::participate(config, std::move(cluster));
+    train::participate(registry, config, std::move(cluster));
   }
 }
 
@@ -168,12 +168,12 @@ TrainFlags completed(const TrainFlags& given, const CLI::App& command) {
   return given;
 }
 
-void run_train(const TrainFlags& given, const CLI::App& command) {
+void run_train(const train::Registry& registry, const TrainFlags& given, const CLI::App& command) {
   keep_files_private();
   const TrainFlags flags = completed(given, command);
   TrainConfig config = checked(flags);
   try {
-    if (transport::launched_as_rank()) return run_rank(config, flags);
+    if (transport::launched_as_rank()) return run_rank(registry, config, flags);
     if (config.backend != "gloo") throw UsageError("--backend is for the ranks of a cluster; start them with epipe launch");
     if (config.replicas > 1) train::check_ranks(config, 0);
     if (config.connect.empty() && says_how_to_connect(flags.security)) {
@@ -182,19 +182,19 @@ void run_train(const TrainFlags& given, const CLI::App& command) {
     const RunFolder folder(config.run_dir);
     check_resume(config, flags);
     if (flags.seed == kRandomSeed && config.resume) config.seed = recorded_seed(config.run_dir);
-    if (config.connect.empty()) return lead(config, flags, nullptr);
+    if (config.connect.empty()) return lead(registry, config, flags, nullptr);
     transport::ConnectConfig dial = connect_config(flags.security);
     dial.send_timeout = transport::Timeout(static_cast<std::int64_t>(config.timeout * 1000));
-    train::Servers servers(config.connect, dial, train::session_key(config.run_dir, config.resume));
-    lead(config, flags, &servers);
+    session::Servers servers(config.connect, dial, session::session_key(config.run_dir, config.resume));
+    lead(registry, config, flags, &servers);
   } catch (const std::invalid_argument& error) {
     throw UsageError(error.what());
   }
 }
 
-void run_eval(const TrainFlags& flags) {
+void run_eval(const train::Registry& registry, const TrainFlags& flags) {
   try {
-    const auto result = train::evaluate(checked(flags), flags.weights);
+    const auto result = train::evaluate(registry, checked(flags), flags.weights);
     fmt::print("validation loss {:.6f}{}\n", result.val_loss, metrics_text(result));
   } catch (const std::invalid_argument& error) {
     throw UsageError(error.what());
@@ -203,20 +203,20 @@ void run_eval(const TrainFlags& flags) {
 
 }  // namespace
 
-void add_train_command(CLI::App& app) {
+void add_train_command(CLI::App& app, const train::Registry& registry) {
   auto flags = std::make_shared<TrainFlags>();  // owned by the callback as well
   auto* command = app.add_subcommand("train", "Train a model cut into stages");
   add_train_flags(*command, *flags);
   command->fallthrough();  // --config is the program's
-  command->callback([flags, command] { run_train(*flags, *command); });
+  command->callback([flags, command, &registry] { run_train(registry, *flags, *command); });
 }
 
-void add_eval_command(CLI::App& app) {
+void add_eval_command(CLI::App& app, const train::Registry& registry) {
   auto flags = std::make_shared<TrainFlags>();  // owned by the callback as well
   auto* command = app.add_subcommand("eval", "Loss and accuracy of saved weights on the validation data");
   add_stage_flags(*command, *flags);
   command->add_option("--weights", flags->weights, "A model.safetensors, or a state dict by torch.save")->required();
-  command->callback([flags] { run_eval(*flags); });
+  command->callback([flags, &registry] { run_eval(registry, *flags); });
 }
 
 }  // namespace epipe::cli

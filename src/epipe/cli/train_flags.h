@@ -12,7 +12,6 @@ namespace epipe::cli {
 // The flags of epipe train and of its relatives.
 struct TrainFlags {
   train::TrainConfig config;
-  std::vector<std::string> codec_at;
   std::string seed = "0";  // a number, or "random"
   std::string weights;
   SecurityFlags security;
@@ -20,6 +19,8 @@ struct TrainFlags {
 
 // The model, the data and the stages.
 void add_stage_flags(CLI::App& command, TrainFlags& flags);
+// One more, by the name of its setting.
+void add_named_flag(CLI::App& command, TrainFlags& flags, std::string_view name);
 // All that a run's config.toml may say.
 void add_train_flags(CLI::App& command, TrainFlags& flags);
 

@@ -212,7 +212,7 @@ std::size_t basis_bytes(std::size_t channels) { return (kBasisHead + channels * 
 
 void write_basis(const ChannelBasis& basis, Bytes& out) {
   const std::size_t start = out.size();
-  append(out, PayloadKind::kMixed);
+  append(out, PayloadKind::kKlt);
   append(out, static_cast<std::uint8_t>(basis.channels()));
   append(out, std::uint16_t{0});
   for (const std::int8_t entry : basis.entries()) append(out, entry);
@@ -221,7 +221,7 @@ void write_basis(const ChannelBasis& basis, Bytes& out) {
 
 Result<ChannelBasis> read_basis(const wire::TensorSpec& tensor, ByteView first) {
   const auto bad = [](std::string message) { return Error{ErrorCode::kBadPayload, std::move(message)}; };
-  if (!ChannelBasis::fits(tensor)) return bad("channels are mixed, but this shape has none that can be");
+  if (!ChannelBasis::fits(tensor)) return bad("a KLT of channels, but this shape has none that can have one");
   const auto channels = static_cast<std::size_t>(tensor.dims[1]);
   if (first.size() < basis_bytes(channels)) return bad("the payload ends within the basis of its channels");
   if (load<std::uint8_t>(first, 1) != channels) {

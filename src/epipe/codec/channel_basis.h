@@ -11,7 +11,8 @@
 #include "epipe/base/result.h"
 #include "epipe/wire/tensor_spec.h"
 
-// Combinations of channels that hardly depend on each other, for the entropy codecs to code instead of the channels of [N, C, H, W].
+// The basis of a KLT (Karhunen-Loeve transform, PCA) of channels: combinations that hardly depend on each other, for the entropy codecs to
+// code instead of the channels of [N, C, H, W].
 namespace epipe::codec {
 
 // x[c] = sum over k of entry(c, k) / 128 * z[k], where z are the combinations.
@@ -19,7 +20,7 @@ class ChannelBasis {
  public:
   static constexpr std::size_t kMostChannels = 64;
 
-  // Whether channels of such a tensor can be mixed: four dims, 2 to kMostChannels channels.
+  // Whether the channels of such a tensor can have a KLT: four dims, 2 to kMostChannels channels.
   static bool fits(const wire::TensorSpec& tensor);
 
   // The principal axes of a symmetric matrix of second moments, [C, C], the strongest first.

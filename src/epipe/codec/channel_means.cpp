@@ -98,7 +98,7 @@ void write_means(std::span<const float> means, Bytes& out) {
 
 Result<std::vector<float>> read_means(const wire::TensorSpec& tensor, ByteView first) {
   const auto bad = [](std::string message) { return Error{ErrorCode::kBadPayload, std::move(message)}; };
-  if (!has_channel_means(tensor)) return bad("means of channels, but this shape has no channels");
+  if (!has_channel_means(tensor)) return bad("channel means, but this shape has no channels");
   const auto channels = static_cast<std::size_t>(tensor.dims[1]);
   if (first.size() < means_bytes(channels)) return bad("the payload ends within the means of its channels");
   if (load<std::uint16_t>(first, 2) != channels) {
@@ -106,7 +106,7 @@ Result<std::vector<float>> read_means(const wire::TensorSpec& tensor, ByteView f
   }
   const std::size_t end = kMeansHead + sizeof(float) * channels;
   if (first[1] != std::byte{0} || !all_zeros(first.subspan(end, means_bytes(channels) - end))) {
-    return bad("bytes beside the means of channels must be 0");
+    return bad("bytes beside the channel means must be 0");
   }
   std::vector<float> means;
   constexpr float kMost = 0x1p100F;  // so that values stay finite

@@ -30,7 +30,7 @@ struct EncodeContext {
 // What an encoder remembers from call to call, by name; empty for most. Part of a checkpoint.
 using State = std::map<std::string, torch::Tensor>;
 
-class Twin;
+class DeviceCodec;
 
 // Turns one float32 tensor into bytes and back. Decoding trusts nothing and never gives NaN or Inf.
 // A tensor without values has an empty payload in every codec.
@@ -45,8 +45,8 @@ class Codec {
   virtual Result<void> decode_into(torch::Tensor& x, ByteView in) const = 0;
   virtual State state() const = 0;
   virtual void set_state(const State& state) = 0;
-  // The same codec for tensors on a CUDA device (cuda/twin.h), which must not outlive this one; null where there is none.
-  virtual std::unique_ptr<Twin> twin() const;
+  // The same codec for tensors on a CUDA device (cuda/device_codec.h), which must not outlive this one; null where there is none.
+  virtual std::unique_ptr<DeviceCodec> device_codec() const;
 };
 
 // What every codec of a worker shares. The pool outlives the codecs; null means one thread.

@@ -1,20 +1,20 @@
 // ec, dct, auto: a uniform step with a dead zone, tokens in contexts, rANS. They differ in the forms an encoder may choose from; the
 // payload says which one it took, so one decoder serves all.
 //
-//   tensor > (channels mixed) > planes > tokens, levels, counts > tables > words          form and step: rate_control.h
+//   tensor > (KLT of channels) > planes > tokens, levels, counts > tables > words          form and step: rate_control.h
 #include <algorithm>
 #include <array>
 #include <cmath>
 #include <limits>
 
 #include "epipe/codec/channel_means.h"
-#include "epipe/codec/cuda/twins.h"
+#include "epipe/codec/cuda/device_codecs.h"
 #include "epipe/codec/entropy_payload.h"
 #include "epipe/codec/factories.h"
 #include "epipe/codec/kernels/key.h"
 #include "epipe/codec/kernels/order.h"
-#include "epipe/codec/mix.h"
-#include "epipe/codec/mix_control.h"
+#include "epipe/codec/klt.h"
+#include "epipe/codec/klt_control.h"
 #include "epipe/codec/rate_control.h"
 #include "epipe/codec/span.h"
 #include "epipe/codec/token_stream.h"
@@ -125,7 +125,7 @@ class HostPasses final : public Passes {
 class Entropy final : public Codec {
  public:
   Entropy(EntropyKind kind, EntropyTarget target, const CodecOptions& options)
-      : kind_(kind), target_(target), options_(options), control_(kind, target, options), mixing_(kind) {}
+      : kind_(kind), target_(target), options_(options), control_(kind, target, options), klt_(kind) {}
 
   std::string spec() const override { return control_.spec(); }
 
@@ -152,8 +152,8 @@ class Entropy final : public Codec {
       if (means != 0) write_means(means_of(tensor, map_sums(tensor, values_of(dense), options_.pool)), out);
       if (const auto plan = choose_plan(dense, largest, at.frozen)) {
         write_basis(plan->basis, out);
-        const auto mixed = mixed_by(*plan, dense);
-        keeps_bound = write(mixed, largest_of(mixed), 0, {plan->aside.bytes + means, plan->aside.skew}, at, out);
+        const auto in_basis = transformed(*plan, dense);
+        keeps_bound = write(in_basis, largest_of(in_basis), 0, {plan->aside.bytes + means, plan->aside.skew}, at, out);
       } else {
         keeps_bound = write(dense, largest, 0, {means}, at, out);
       }
@@ -178,14 +178,14 @@ class Entropy final : public Codec {
 
   State state() const override {
     State all = control_.state();
-    mixing_.add_state(all);
+    klt_.add_state(all);
     return all;
   }
   void set_state(const State& state) override {
     control_.set_state(state);
-    mixing_.set_state(state);
+    klt_.set_state(state);
   }
-  std::unique_ptr<Twin> twin() const override { return make_entropy_twin(kind_, target_); }
+  std::unique_ptr<DeviceCodec> device_codec() const override { return make_entropy_device_codec(kind_, target_); }
 
  private:
   // False where no coded payload errs as little as was asked for.
@@ -201,16 +201,16 @@ class Entropy final : public Codec {
       HostPasses passes(values_of(values), options_, buffers_);
       return control_.cost(spec_of(values), most, passes, aside);
     };
-    const auto mixed_cost = [&](const ChannelPlan& plan) {
-      const auto mixed = mixed_by(plan, x);
-      return cost(mixed, largest_of(mixed), plan.aside);
+    const auto klt_cost = [&](const ChannelPlan& plan) {
+      const auto in_basis = transformed(plan, x);
+      return cost(in_basis, largest_of(in_basis), plan.aside);
     };
-    return mixing_.choose(x, control_, {[&] { return cost(x, largest, {}); }, mixed_cost}, frozen);
+    return klt_.choose(x, control_, {[&] { return cost(x, largest, {}); }, klt_cost}, frozen);
   }
 
-  torch::Tensor mixed_by(const ChannelPlan& plan, const torch::Tensor& x) const {
+  torch::Tensor transformed(const ChannelPlan& plan, const torch::Tensor& x) const {
     auto y = torch::empty_like(x);
-    mix(spec_of(x), plan.from_channels, *options_.kernels, options_.pool, values_of(x), mutable_values_of(y));
+    transform_channels(spec_of(x), plan.from_channels, *options_.kernels, options_.pool, values_of(x), mutable_values_of(y));
     return y;
   }
 
@@ -230,7 +230,7 @@ class Entropy final : public Codec {
   EntropyTarget target_;
   CodecOptions options_;
   RateControl control_;
-  MixControl mixing_;
+  KltControl klt_;
   SymbolBuffers buffers_;
 };
 

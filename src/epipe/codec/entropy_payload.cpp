@@ -11,7 +11,7 @@
 
 #include "epipe/codec/channel_means.h"
 #include "epipe/codec/kernels/transform.h"
-#include "epipe/codec/mix.h"
+#include "epipe/codec/klt.h"
 #include "epipe/codec/token_stream.h"
 
 namespace epipe::codec {
@@ -113,9 +113,9 @@ std::string form_name(ByteView payload) {
     const std::size_t means = means_bytes(load<std::uint16_t>(payload, 2));
     return means < payload.size() ? form_name(payload.subspan(means)) : "";
   }
-  if (kind == PayloadKind::kMixed && payload.size() > 1) {
+  if (kind == PayloadKind::kKlt && payload.size() > 1) {
     const std::size_t basis = basis_bytes(load<std::uint8_t>(payload, 1));
-    return basis < payload.size() ? "mixed " + form_name(payload.subspan(basis)) : "mixed";
+    return basis < payload.size() ? "klt " + form_name(payload.subspan(basis)) : "klt";
   }
   if (kind != PayloadKind::kCoded || payload.size() < 3) return kind == PayloadKind::kZeros ? "zeros" : "plain";
   const unsigned blocks = load<std::uint8_t>(payload, 1);
@@ -216,7 +216,7 @@ Result<Fronts> read_fronts(const wire::TensorSpec& tensor, ByteView first) {
     fronts.bytes = means_bytes(fronts.means.size());
     if (first.size() == fronts.bytes) return bad("nothing follows the means of the channels");
   }
-  if (load<PayloadKind>(first, fronts.bytes) == PayloadKind::kMixed) {
+  if (load<PayloadKind>(first, fronts.bytes) == PayloadKind::kKlt) {
     auto basis = read_basis(tensor, first.subspan(fronts.bytes));
     if (!basis) return basis.error();
     fronts.bytes += basis_bytes(basis.value().channels());
@@ -251,7 +251,7 @@ Result<void> decode_coded(const wire::TensorSpec& tensor, ByteView in, const ker
   if (!fronts) return fronts.error();
   const auto& [means, basis, bytes] = fronts.value();
   EPIPE_TRY(decode_chunks(tensor, in.subspan(bytes), kernels, pool, x));
-  if (basis) mix(tensor, basis->to_channels(), kernels, pool, x, x);
+  if (basis) transform_channels(tensor, basis->to_channels(), kernels, pool, x, x);
   if (!means.empty()) add_to_channels(tensor, shifts_to(tensor, means, map_sums(tensor, x, pool)), pool, x);
   return {};
 }

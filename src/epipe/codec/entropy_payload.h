@@ -23,7 +23,7 @@
 //   per chunk: states and words | per chunk: raw bits
 namespace epipe::codec {
 
-enum class PayloadKind : std::uint8_t { kPlain = 0, kZeros = 1, kCoded = 2, kMixed = 3, kWithMeans = 4 };
+enum class PayloadKind : std::uint8_t { kPlain = 0, kZeros = 1, kCoded = 2, kKlt = 3, kWithMeans = 4 };
 
 struct CodedHead {
   Form form;

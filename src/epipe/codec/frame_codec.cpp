@@ -49,15 +49,28 @@ wire::FrameHeader header_of(const Codec& codec, const torch::Tensor& x, const Fr
   return header;
 }
 
-Result<void> encode_payload(Codec& codec, const torch::Tensor& x, const EncodeContext& at, Bytes& out) {
+Result<void> encode_payload(Codec& codec, const torch::Tensor& x, const EncodeContext& at, ThreadPool* pool, Bytes& out) {
   const Dtype dtype = dtype_of(x);
   if (dtype == Dtype::kFloat32) return codec.encode(x, at, out);
   const std::string spec = codec.spec();
   if (const std::string own = payload_codec(spec, dtype); own != spec) {
-    const auto plain = make_codec(own);
+    const auto plain = make_codec(own, {pool});
     return plain ? plain.value()->encode(x.to(torch::kFloat32), at, out) : Result<void>(plain.error());
   }
   return codec.encode(x.to(torch::kFloat32), at, out);
+}
+
+Result<torch::Tensor> decode_by(const Codec& codec, const wire::FrameView& frame, torch::Device device, const torch::Tensor& reuse) {
+  const auto& [header, payload] = frame;
+  if (header.non_finite) return Error{ErrorCode::kNonFinite, "the sender found NaN or Inf in this tensor and sent no values"};
+  const auto bounds = codec.payload_bounds(header.tensor);
+  if (payload.size() < bounds.min || payload.size() > bounds.max) return wrong_length(header.codec, bounds, payload.size());
+  const std::vector<std::int64_t> sizes(header.tensor.dims.begin(), header.tensor.dims.end());
+  const bool fits = reuse.defined() && reuse.is_contiguous() && reuse.scalar_type() == torch::kFloat32 &&
+                    header.dtype == wire::Dtype::kFloat32 && reuse.sizes() == torch::IntArrayRef(sizes) && reuse.device() == device;
+  torch::Tensor x = fits ? reuse : torch::empty(sizes, device);
+  EPIPE_TRY(codec.decode_into(x, payload));
+  return in_type(std::move(x), header.dtype);
 }
 
 }  // namespace
@@ -74,7 +87,7 @@ Result<void> encode_frame(Codec& codec, const torch::Tensor& x, const FrameTag& 
   }
   const std::size_t start = out.size();
   wire::FrameWriter frame(header, out);
-  if (auto result = encode_payload(codec, x, at, out); !result) {
+  if (auto result = encode_payload(codec, x, at, pool, out); !result) {
     out.resize(start);
     return result;
   }
@@ -100,27 +113,38 @@ Result<torch::Tensor> decode_frame(ByteView bytes, const wire::Limits& limits, c
 }
 
 Result<torch::Tensor> decode_payload(const wire::FrameView& frame, const CodecOptions& options, const torch::Tensor& reuse) {
-  const auto& [header, payload] = frame;
-  if (header.non_finite) return Error{ErrorCode::kNonFinite, "the sender found NaN or Inf in this tensor and sent no values"};
-  const auto codec = make_codec(payload_codec(header.codec, header.dtype), options);
+  const auto codec = make_codec(payload_codec(frame.header.codec, frame.header.dtype), options);
   if (!codec) return codec.error();
-  const auto bounds = codec.value()->payload_bounds(header.tensor);
-  if (payload.size() < bounds.min || payload.size() > bounds.max) return wrong_length(header.codec, bounds, payload.size());
-  const std::vector<std::int64_t> sizes(header.tensor.dims.begin(), header.tensor.dims.end());
-  const bool fits = reuse.defined() && reuse.is_contiguous() && reuse.scalar_type() == torch::kFloat32 &&
-                    header.dtype == wire::Dtype::kFloat32 && reuse.sizes() == torch::IntArrayRef(sizes) && reuse.device() == options.device;
-  torch::Tensor x = fits ? reuse : torch::empty(sizes, options.device);
-  EPIPE_TRY(codec.value()->decode_into(x, payload));
-  return in_type(std::move(x), header.dtype);
+  return decode_by(*codec.value(), frame, options.device, reuse);
 }
 
-std::string chosen_form(ByteView bytes) {
-  const auto header_bytes = bytes.size() < wire::kFixedBytes ? bytes.size() : load<std::uint32_t>(bytes, 16);
-  const std::size_t spec_at = bytes.size() < wire::kFixedBytes ? 0 : wire::kFixedBytes + 8 * std::size_t{load<std::uint8_t>(bytes, 40)};
-  if (header_bytes >= bytes.size() || spec_at + 4 > header_bytes) return {};
-  const std::string_view spec(reinterpret_cast<const char*>(bytes.data()) + spec_at, 4);
+Result<FrameDecoder> FrameDecoder::make(std::string_view spec, const CodecOptions& options, const CodecFactory& factory) {
+  auto codec = factory(spec, options);
+  if (!codec) return codec.error();
+  FrameDecoder decoder;
+  decoder.spec_ = codec.value()->spec();
+  decoder.device_ = options.device;
+  decoder.codecs_.emplace(decoder.spec_, std::move(codec).value());
+  for (const Dtype dtype : {Dtype::kFloat16, Dtype::kBfloat16}) {
+    const std::string own = payload_codec(decoder.spec_, dtype);
+    if (own == decoder.spec_) continue;
+    auto plain = make_codec(own, options);
+    if (!plain) return plain.error();
+    decoder.codecs_.emplace(own, std::move(plain).value());
+  }
+  return decoder;
+}
+
+Result<torch::Tensor> FrameDecoder::decode(const wire::FrameView& frame, const torch::Tensor& reuse) const {
+  const wire::FrameHeader& header = frame.header;
+  if (header.codec != spec_) return Error{ErrorCode::kBadSpec, fmt::format("expected a frame by {}, got one by {}", spec_, header.codec)};
+  return decode_by(*codecs_.at(payload_codec(spec_, header.dtype)), frame, device_, reuse);
+}
+
+std::string chosen_form(const wire::FrameView& frame) {
+  const std::string& spec = frame.header.codec;
   const bool entropy = spec.starts_with("ec") || spec.starts_with("dct") || spec.starts_with("auto");
-  return entropy ? form_name(bytes.subspan(header_bytes)) : std::string();
+  return entropy ? form_name(frame.payload) : std::string();
 }
 
 }  // namespace epipe::codec

@@ -1,5 +1,10 @@
 #pragma once
 
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+
 #include "epipe/codec/codec.h"
 #include "epipe/wire/frame.h"
 
@@ -32,13 +37,33 @@ Result<torch::Tensor> decode_frame(ByteView frame, const wire::Limits& limits, c
                                    const torch::Tensor& reuse = {});
 
 // What an entropy codec chose for the tensor of a frame: "dct 16", "blocks 16", "rows", "rows running", "rows neighbours", "zeros" or
-// "plain". Empty for other codecs, and for bytes that are no frame.
-std::string chosen_form(ByteView frame);
+// "plain". Empty for other codecs, and for a frame without values.
+std::string chosen_form(const wire::FrameView& frame);
 
 // What a frame without values stands for: its shape and type, filled with NaN.
 torch::Tensor not_a_number(const wire::FrameHeader& header);
 
 // decode_frame() for a frame that was read before.
 Result<torch::Tensor> decode_payload(const wire::FrameView& frame, const CodecOptions& options, const torch::Tensor& reuse = {});
+
+using CodecFactory = std::function<Result<std::unique_ptr<Codec>>(std::string_view spec, const CodecOptions& options)>;
+
+// Decodes the frames of one codec, which is made once. A frame needs no history, so that one decoder serves all tensors of a cut. For one
+// thread at a time, as the pool is.
+class FrameDecoder {
+ public:
+  static Result<FrameDecoder> make(std::string_view spec, const CodecOptions& options, const CodecFactory& factory = make_codec);
+
+  const std::string& spec() const { return spec_; }
+  // As decode_payload(). A frame of another codec is an error.
+  Result<torch::Tensor> decode(const wire::FrameView& frame, const torch::Tensor& reuse = {}) const;
+
+ private:
+  FrameDecoder() = default;
+
+  std::string spec_;
+  torch::Device device_ = torch::kCPU;
+  std::map<std::string, std::unique_ptr<Codec>> codecs_;  // by payload: `none` writes 16-bit tensors as fp16 or bf16
+};
 
 }  // namespace epipe::codec

@@ -8,7 +8,7 @@
 #include <limits>
 #include <vector>
 
-#include "epipe/codec/cuda/twins.h"
+#include "epipe/codec/cuda/device_codecs.h"
 #include "epipe/codec/factories.h"
 #include "epipe/codec/kernels/key.h"
 #include "epipe/codec/kernels/order.h"
@@ -156,8 +156,8 @@ class KMeans final : public Codec {
 
   State state() const override { return {}; }
   void set_state(const State&) override {}
-  std::unique_ptr<Twin> twin() const override {
-    return make_kmeans_twin(
+  std::unique_ptr<DeviceCodec> device_codec() const override {
+    return make_kmeans_device_codec(
         bits_, {kMaxSample, [this](std::vector<kernels::Key> sample, std::size_t n) { return fit_sample(std::move(sample), n); },
                 [this](const std::vector<float>& centroids) { return thresholds_of(centroids); }});
   }

@@ -7,7 +7,7 @@
 
 #include <limits>
 
-#include "epipe/codec/cuda/twins.h"
+#include "epipe/codec/cuda/device_codecs.h"
 #include "epipe/codec/parts.h"
 #include "epipe/codec/span.h"
 #include "epipe/codec/thin_product.h"
@@ -58,11 +58,11 @@ class LowRank final : public Codec {
 
   State state() const override { return parts_.state(); }
   void set_state(const State& state) override { parts_.set_state(state); }
-  std::unique_ptr<Twin> twin() const override {
-    return make_lowrank_twin({[this](const TensorSpec& t) { return pays(t) ? std::optional(thin_shape(t)) : std::nullopt; },
-                              [this](const TensorSpec& t) { return shapes(t); },
-                              [this](std::size_t part, const TensorSpec& t) { return parts_.codec(part).payload_bounds(t); }},
-                             parts_.twins());
+  std::unique_ptr<DeviceCodec> device_codec() const override {
+    return make_lowrank_device_codec({[this](const TensorSpec& t) { return pays(t) ? std::optional(thin_shape(t)) : std::nullopt; },
+                                      [this](const TensorSpec& t) { return shapes(t); },
+                                      [this](std::size_t part, const TensorSpec& t) { return parts_.codec(part).payload_bounds(t); }},
+                                     parts_.device_codecs());
   }
 
  private:

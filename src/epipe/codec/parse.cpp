@@ -14,7 +14,7 @@
 #include <utility>
 #include <vector>
 
-#include "epipe/codec/cuda/twin.h"
+#include "epipe/codec/cuda/device_codec.h"
 #include "epipe/codec/factories.h"
 
 namespace epipe::codec {

@@ -2,7 +2,7 @@
 
 #include <fmt/format.h>
 
-#include "epipe/codec/cuda/twin.h"
+#include "epipe/codec/cuda/device_codec.h"
 #include "epipe/codec/span.h"
 
 namespace epipe::codec {
@@ -60,10 +60,10 @@ std::string Parts::suffix() const {
   return spec == "none" ? "" : ">" + spec;
 }
 
-std::vector<std::unique_ptr<Twin>> Parts::twins() const {
-  std::vector<std::unique_ptr<Twin>> twins;
-  for (const auto& codec : inner_) twins.push_back(codec->twin());
-  return twins;
+std::vector<std::unique_ptr<DeviceCodec>> Parts::device_codecs() const {
+  std::vector<std::unique_ptr<DeviceCodec>> all;
+  for (const auto& codec : inner_) all.push_back(codec->device_codec());
+  return all;
 }
 
 }  // namespace epipe::codec

@@ -43,8 +43,8 @@ class Parts {
 
   Codec& first() const { return *inner_.front(); }  // takes tensors that the transform leaves alone
   const Codec& codec(std::size_t part) const { return *inner_[part]; }
-  std::vector<std::unique_ptr<Twin>> twins() const;  // of all parts
-  std::string suffix() const;                        // ">uniform:8", or nothing for none
+  std::vector<std::unique_ptr<DeviceCodec>> device_codecs() const;  // of all parts
+  std::string suffix() const;                                       // ">uniform:8", or nothing for none
   State state() const { return joined_state(inner_); }
   void set_state(const State& state) { set_joined_state(inner_, state); }
 

@@ -2,7 +2,7 @@
 #include <atomic>
 #include <limits>
 
-#include "epipe/codec/cuda/twins.h"
+#include "epipe/codec/cuda/device_codecs.h"
 #include "epipe/codec/factories.h"
 #include "epipe/codec/span.h"
 
@@ -66,7 +66,7 @@ class Plain final : public Codec {
 
   State state() const override { return {}; }
   void set_state(const State&) override {}
-  std::unique_ptr<Twin> twin() const override { return make_plain_twin(format_.on_device); }
+  std::unique_ptr<DeviceCodec> device_codec() const override { return make_plain_device_codec(format_.on_device); }
 
  private:
   Format format_;

@@ -7,7 +7,7 @@
 
 #include <limits>
 
-#include "epipe/codec/cuda/twins.h"
+#include "epipe/codec/cuda/device_codecs.h"
 #include "epipe/codec/kernels/scatter.h"
 #include "epipe/codec/parts.h"
 #include "epipe/codec/power_iteration.h"
@@ -76,11 +76,11 @@ class Power final : public Codec {
     warm_ = found == state.end() ? torch::Tensor() : found->second.clone();
     parts_.set_state(state);
   }
-  std::unique_ptr<Twin> twin() const override {
-    return make_power_twin({[this](const TensorSpec& t) { return pays(t) ? std::optional(thin_shape(view_of(t))) : std::nullopt; },
-                            [this](const TensorSpec& t) { return shapes(t); },
-                            [this](std::size_t part, const TensorSpec& t) { return parts_.codec(part).payload_bounds(t); }},
-                           parts_.twins());
+  std::unique_ptr<DeviceCodec> device_codec() const override {
+    return make_power_device_codec({[this](const TensorSpec& t) { return pays(t) ? std::optional(thin_shape(view_of(t))) : std::nullopt; },
+                                    [this](const TensorSpec& t) { return shapes(t); },
+                                    [this](std::size_t part, const TensorSpec& t) { return parts_.codec(part).payload_bounds(t); }},
+                                   parts_.device_codecs());
   }
 
  private:

@@ -103,7 +103,7 @@ unsigned RateControl::chunk_log2(const TensorSpec& tensor) const {
 // Bits that the payload may take, or the squared error it may have.
 double RateControl::goal(const TensorSpec& tensor, const Scale& scale, const Aside& aside) const {
   if (target_.is_error) return target_.value * scale.energy / aside.skew;
-  const std::size_t header = (wire::kFixedBytes + 8 * tensor.dims.size() + spec().size() + 7) / 8 * 8;
+  const std::size_t header = wire::header_bytes(tensor.dims.size(), spec().size());
   const double all = target_.value * static_cast<double>(tensor.values());
   return std::max(all - 8 * static_cast<double>(header + aside.bytes), 0.5 * all);
 }

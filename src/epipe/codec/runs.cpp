@@ -9,7 +9,7 @@
 #include <cmath>
 #include <vector>
 
-#include "epipe/codec/cuda/twins.h"
+#include "epipe/codec/cuda/device_codecs.h"
 #include "epipe/codec/factories.h"
 #include "epipe/codec/kernels/key.h"
 #include "epipe/codec/kernels/order.h"
@@ -91,7 +91,7 @@ class RunCodec final : public Codec {
 
   State state() const override { return {}; }
   void set_state(const State&) override {}
-  std::unique_ptr<Twin> twin() const override { return make_run_twin(borders_, level_bits_, split_bits_); }
+  std::unique_ptr<DeviceCodec> device_codec() const override { return make_run_device_codec(borders_, level_bits_, split_bits_); }
 
  private:
   std::size_t run_count() const { return std::size_t{1} << split_bits_; }

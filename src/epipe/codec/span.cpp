@@ -4,7 +4,7 @@
 
 #include <cmath>
 
-#include "epipe/codec/cuda/twin.h"
+#include "epipe/codec/cuda/device_codec.h"
 #include "epipe/codec/kernels/key.h"
 
 namespace epipe::codec {
@@ -15,7 +15,7 @@ torch::Tensor contiguous_float(const torch::Tensor& x) {
   return x.detach().contiguous();
 }
 
-std::unique_ptr<Twin> Codec::twin() const { return nullptr; }
+std::unique_ptr<DeviceCodec> Codec::device_codec() const { return nullptr; }
 
 TensorSpec spec_of(const torch::Tensor& x) {
   TensorSpec spec;

@@ -63,15 +63,15 @@ void thin_product(const ThinShape& shape, std::span<const float> left, std::span
   for_tiles(shape, pool, [&](const Tile& tile, Room& room) {
     const std::size_t whole = tile.columns / kLanes * kLanes;
     const std::size_t rest = tile.columns - whole;
-    const kernels::ChannelMix product{shape.rows, shape.rank, left.data() + tile.matrix * shape.rows * shape.rank};
+    const kernels::ChannelMatrix product{shape.rows, shape.rank, left.data() + tile.matrix * shape.rows * shape.rank};
     float* const factor = room.factor.data();
     float* const to = x.data() + tile.matrix * shape.rows * shape.columns + tile.first;
     transpose(right.data() + (tile.matrix * shape.columns + tile.first) * shape.rank, tile.columns, shape.rank, shape.rank, factor,
               kColumns);
-    kernels.mix_channels(product, factor, kColumns, whole, to, shape.columns);
+    kernels.multiply_channels(product, factor, kColumns, whole, to, shape.columns);
     if (rest == 0) return;
     for (std::size_t k = 0; k < shape.rank; ++k) std::fill_n(factor + k * kColumns + tile.columns, kLanes - rest, 0.0F);
-    kernels.mix_channels(product, factor + whole, kColumns, kLanes, room.last.data(), kLanes);
+    kernels.multiply_channels(product, factor + whole, kColumns, kLanes, room.last.data(), kLanes);
     copy_columns(room.last.data(), kLanes, shape.rows, rest, to + whole, shape.columns);
   });
 }
@@ -86,13 +86,13 @@ void thin_factor(const ThinShape& shape, std::span<const float> x, std::span<con
   for_tiles(shape, pool, [&](const Tile& tile, Room& room) {
     const std::size_t whole = tile.columns / kLanes * kLanes;
     const std::size_t rest = tile.columns - whole;
-    const kernels::ChannelMix product{shape.rank, shape.rows, all.data() + tile.matrix * size};
+    const kernels::ChannelMatrix product{shape.rank, shape.rows, all.data() + tile.matrix * size};
     float* const factor = room.factor.data();
     const float* const from = x.data() + tile.matrix * shape.rows * shape.columns + tile.first;
-    kernels.mix_channels(product, from, shape.columns, whole, factor, kColumns);
+    kernels.multiply_channels(product, from, shape.columns, whole, factor, kColumns);
     if (rest > 0) {
       copy_columns(from + whole, shape.columns, shape.rows, rest, room.last.data(), kLanes);  // behind them: what was there, or 0
-      kernels.mix_channels(product, room.last.data(), kLanes, kLanes, factor + whole, kColumns);
+      kernels.multiply_channels(product, room.last.data(), kLanes, kLanes, factor + whole, kColumns);
     }
     transpose(factor, shape.rank, tile.columns, kColumns, right.data() + (tile.matrix * shape.columns + tile.first) * shape.rank,
               shape.rank);

@@ -11,7 +11,7 @@
 #include <limits>
 #include <vector>
 
-#include "epipe/codec/cuda/twins.h"
+#include "epipe/codec/cuda/device_codecs.h"
 #include "epipe/codec/factories.h"
 #include "epipe/codec/kernels/bits.h"
 #include "epipe/codec/kernels/key.h"
@@ -164,12 +164,12 @@ class TopK final : public Codec {
 
   State state() const override { return inner_->state(); }
   void set_state(const State& state) override { inner_->set_state(state); }
-  std::unique_ptr<Twin> twin() const override {
-    return make_topk_twin(
+  std::unique_ptr<DeviceCodec> device_codec() const override {
+    return make_topk_device_codec(
         {[this](std::size_t n) { return kept_count(n); }, position_bits,
          [](bool bitmap, std::size_t n, std::size_t count) { return positions_bytes(bitmap ? Form::kBitmap : Form::kPositions, n, count); },
          [this](std::size_t count) { return inner_->payload_bounds({{count}}); }},
-        inner_->twin());
+        inner_->device_codec());
   }
 
  private:

@@ -50,7 +50,10 @@ DeferredBatchNorm::DeferredBatchNorm(std::int64_t channels, double eps, double m
 
 torch::Tensor DeferredBatchNorm::forward(const torch::Tensor& x, const ForwardContext& at) {
   if (!at.training) return torch::batch_norm(x, weight, bias, running_mean, running_var, false, momentum_, eps_, false);
-  if (at_once_) return torch::batch_norm(x, weight, bias, running_mean, running_var, true, momentum_, eps_, /*cudnn_enabled=*/true);
+  if (!at.pipelined) {
+    num_batches_tracked.add_(1);
+    return torch::batch_norm(x, weight, bias, running_mean, running_var, true, momentum_, eps_, /*cudnn_enabled=*/true);
+  }
   torch::Tensor y;
   Seen seen = normalize(x, y);
   if (!at.recompute) {

@@ -12,7 +12,8 @@
 namespace epipe::layer {
 
 // Normalizes by the micro-batch, as BatchNorm does by the batch, and updates the running statistics once per batch with the
-// aggregate of its micro-batches, as if they had been one. weight, bias, running_mean, running_var, num_batches_tracked
+// aggregate of its micro-batches, as if they had been one; with every forward where nothing is pipelined. weight, bias, running_mean,
+// running_var, num_batches_tracked
 class DeferredBatchNorm : public torch::nn::Module, public BatchStatistics {
  public:
   explicit DeferredBatchNorm(std::int64_t channels, double eps = 1e-5, double momentum = 0.1);
@@ -22,9 +23,6 @@ class DeferredBatchNorm : public torch::nn::Module, public BatchStatistics {
   void discard_batch() override;
   torch::Tensor batch_totals() const override;  // sums, sums of squares, count
   void set_batch_totals(const torch::Tensor& totals) override;
-
-  // From now on running statistics move with every forward, as PyTorch's own do: the plain way, to compare with.
-  void update_at_once() { at_once_ = true; }
 
   // commit_batch() of each, to the same bits, in a few operations over all of them: one by one they would be hundreds of tiny ones.
   static void commit_together(const std::vector<DeferredBatchNorm*>& norms);
@@ -56,7 +54,6 @@ class DeferredBatchNorm : public torch::nn::Module, public BatchStatistics {
 
   double eps_;
   double momentum_;
-  bool at_once_ = false;
   std::vector<Seen> seen_;       // by micro-batch of the batch so far
   std::optional<Totals> given_;  // by set_batch_totals, instead of what was seen
   std::int64_t count_ = 0;       // values per channel so far

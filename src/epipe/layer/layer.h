@@ -21,6 +21,9 @@ struct ForwardContext {
   Tensors side;                       // side inputs of the micro-batch (attention mask), the same for every layer
   bool training = true;
   bool recompute = false;  // the same micro-batch again: statistics were taken the first time
+  // False where a loop of one's own runs the layers, batch by batch and nothing twice: BatchNorm moves its statistics with every forward
+  // and dropout draws from LibTorch's generator, as PyTorch's own do.
+  bool pipelined = true;
 };
 
 // The smallest unit of a model: one or several tensors in, one or several out. Parameters and buffers are the module's; in weights

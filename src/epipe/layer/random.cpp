@@ -26,8 +26,6 @@ std::vector<std::uint64_t> sample_keys(const ForwardContext& at, std::string_vie
   return keys;
 }
 
-thread_local int torch_dropouts = 0;  // TorchDropout objects that live
-
 }  // namespace
 
 std::uint64_t key_of(std::uint64_t seed, std::string_view name) {
@@ -63,14 +61,11 @@ torch::Tensor dropout_mask(torch::IntArrayRef shape, double p, const ForwardCont
 
 torch::Tensor dropout(const torch::Tensor& x, double p, const ForwardContext& at, std::string_view name) {
   if (!at.training || p == 0) return x;
-  if (torch_dropouts > 0) return torch::dropout(x, p, true);
+  if (!at.pipelined) return torch::dropout(x, p, true);
   if (x.is_cpu()) return x * dropout_mask(x.sizes(), p, at, name).to(x.scalar_type());
   check_samples(x.sizes(), at, name);
   return cuda::dropout(x, sample_keys(at, name), static_cast<float>(p), static_cast<float>(1 / (1 - p)));
 }
-
-TorchDropout::TorchDropout() { ++torch_dropouts; }
-TorchDropout::~TorchDropout() { --torch_dropouts; }
 
 void fill_uniform(torch::Tensor& x, double bound, std::uint64_t key) {
   const torch::NoGradGuard no_grad;

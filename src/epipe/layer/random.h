@@ -20,17 +20,8 @@ std::uint64_t mix(std::uint64_t key, std::uint64_t number);
 // (seed, epoch, step, id of s, name, e) only.
 torch::Tensor dropout_mask(torch::IntArrayRef shape, double p, const ForwardContext& at, std::string_view name);
 
-// x with elements dropped and the rest scaled, while training; x itself otherwise.
+// x with elements dropped and the rest scaled, while training; x itself otherwise. PyTorch's own where nothing is pipelined.
 torch::Tensor dropout(const torch::Tensor& x, double p, const ForwardContext& at, std::string_view name);
-
-// While one lives, dropout() in this thread is PyTorch's own: what a loop pays that need not draw the same numbers again.
-class TorchDropout {
- public:
-  TorchDropout();
-  ~TorchDropout();
-  TorchDropout(const TorchDropout&) = delete;
-  TorchDropout& operator=(const TorchDropout&) = delete;
-};
 
 // Uniform values in [-bound, bound), by the key.
 void fill_uniform(torch::Tensor& x, double bound, std::uint64_t key);

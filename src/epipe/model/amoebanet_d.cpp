@@ -74,6 +74,9 @@ struct CellShape {
   bool reduction = false;
   bool after_reduction = false;  // the older input is twice as large
   bool last = false;             // nobody takes its input after it
+
+  const Genotype& genotype() const { return reduction ? kReduction : kNormal; }
+  std::int64_t out() const { return channels * static_cast<std::int64_t>(genotype().concat.size()); }
 };
 
 // {previous, before} -> {output, previous}; a single tensor is both.
@@ -81,7 +84,7 @@ class Cell final : public layer::Layer {
  public:
   Cell(const std::string& name, const CellShape& s)
       : Layer(name),
-        genotype_(s.reduction ? kReduction : kNormal),
+        genotype_(s.genotype()),
         last_(s.last),
         reduce_previous_(register_module("reduce1", make_projection(s.previous, s.channels))) {
     if (s.after_reduction) {
@@ -118,8 +121,6 @@ class Cell final : public layer::Layer {
     return total;
   }
   void initialize(std::uint64_t seed) override { layer::initialize(*this, seed, kAmoebaInitialization); }
-
-  std::int64_t outputs() const { return static_cast<std::int64_t>(genotype_.concat.size()); }
 
  private:
   const Genotype& genotype_;
@@ -167,7 +168,7 @@ Size parse_size(const std::string& text) {
 // Adds cells and remembers what the next one needs to know of them.
 class Builder {
  public:
-  Builder(Layers& layers, std::int64_t channels) : layers_(layers), shape_{channels, channels, channels} {}
+  Builder(std::vector<LayerMaker>& layers, std::int64_t channels) : layers_(layers), shape_{channels, channels, channels} {}
 
   void reduction(const std::string& name) {
     shape_.channels *= 2;
@@ -182,23 +183,22 @@ class Builder {
   void add(const std::string& name, bool reduction, bool last) {
     shape_.reduction = reduction;
     shape_.last = last;
-    const auto cell = std::make_shared<Cell>(name, shape_);
-    layers_.push_back(cell);
+    layers_.push_back(named_maker<Cell>(name, shape_));
     shape_.before = shape_.previous;
-    shape_.previous = shape_.channels * cell->outputs();
+    shape_.previous = shape_.out();
     shape_.after_reduction = reduction;
   }
 
-  Layers& layers_;
+  std::vector<LayerMaker>& layers_;
   CellShape shape_;
 };
 
 }  // namespace
 
-Layers make_amoebanet_d(const data::DataSpec& data, const std::string& argument) {
+Architecture make_amoebanet_d(const data::DataSpec& data, const std::string& argument) {
   require_images("amoebanet_d", data);
   const Size size = parse_size(argument);
-  Layers layers = {std::make_shared<AmoebaStem>(data.shape[0], size.filters / 4)};
+  std::vector<LayerMaker> layers = {maker<AmoebaStem>("stem", data.shape[0], size.filters / 4)};
   Builder builder(layers, size.filters / 4);
   builder.reduction("stem.reduction1");
   builder.reduction("stem.reduction2");
@@ -207,8 +207,8 @@ Layers make_amoebanet_d(const data::DataSpec& data, const std::string& argument)
   builder.normal("cell2", size.cells / 3, false);
   builder.reduction("cell3.reduction");
   builder.normal("cell3", size.cells / 3, true);
-  layers.push_back(std::make_shared<AmoebaClassifier>(builder.channels(), data.classes));
-  return layers;
+  layers.push_back(maker<AmoebaClassifier>("classifier", builder.channels(), data.classes));
+  return {.layers = std::move(layers)};
 }
 
 }  // namespace epipe::model

@@ -13,9 +13,9 @@ namespace {
 using layer::ForwardContext;
 using layer::Tensors;
 
-std::vector<double> flops_of_layers(const Model& model, const Tensors& sample, const ForwardContext& at) {
+std::vector<double> flops_of_layers(const Architecture& architecture, const Tensors& sample, const ForwardContext& at) {
   std::vector<double> flops;
-  for (const LayerCost& cost : layer_costs(model, sample, at)) flops.push_back(cost.flops);
+  for (const LayerCost& cost : layer_costs(architecture, sample, at)) flops.push_back(cost.flops);
   return flops;
 }
 
@@ -36,15 +36,18 @@ Tensors time_layer(layer::Layer& layer, const Tensors& inputs, const ForwardCont
   return outputs;
 }
 
-std::vector<double> seconds_of_layers(const Model& model, const Tensors& sample, const ForwardContext& at, int rounds) {
-  std::vector<std::vector<double>> seconds(model.layers.size(), std::vector<double>(static_cast<std::size_t>(rounds)));
-  for (int round = 0; round < rounds; ++round) {
-    Tensors x = sample;
-    for (std::size_t l = 0; l < model.layers.size(); ++l)
-      x = time_layer(*model.layers[l], x, at, seconds[l][static_cast<std::size_t>(round)]);
-  }
+std::vector<double> seconds_of_layers(const Architecture& architecture, const Tensors& sample, const ForwardContext& at, int rounds) {
   std::vector<double> medians;
-  for (auto& of_layer : seconds) medians.push_back(median(std::move(of_layer)));
+  Tensors x = sample;
+  for (const LayerMaker& maker : architecture.layers) {
+    const auto layer = maker.make();
+    layer->initialize(0);
+    std::vector<double> seconds(static_cast<std::size_t>(rounds));
+    Tensors y;
+    for (double& of_round : seconds) y = time_layer(*layer, x, at, of_round);
+    x = std::move(y);
+    medians.push_back(median(std::move(seconds)));
+  }
   return medians;
 }
 
@@ -67,24 +70,25 @@ std::vector<std::size_t> even_cuts(const std::vector<double>& costs, int stages)
   return cuts;
 }
 
-void check_stages(const Model& model, int stages) {
-  if (stages > 1 && !model.single_layer_reason.empty()) throw std::invalid_argument(cannot_be_cut(model));
-  if (stages < 1 || static_cast<std::size_t>(stages) > model.layers.size()) {
-    throw std::invalid_argument(fmt::format("{} has {} layers and cannot be cut into {} stages", model.name, model.layers.size(), stages));
+void check_stages(const Architecture& architecture, int stages) {
+  if (stages > 1 && !architecture.single_layer_reason.empty()) throw std::invalid_argument(cannot_be_cut(architecture));
+  if (stages < 1 || static_cast<std::size_t>(stages) > architecture.layers.size()) {
+    throw std::invalid_argument(
+        fmt::format("{} has {} layers and cannot be cut into {} stages", architecture.name, architecture.layers.size(), stages));
   }
 }
 
 }  // namespace
 
-std::vector<std::size_t> balanced_cuts(const Model& model, const Tensors& sample, const ForwardContext& at, int stages) {
-  check_stages(model, stages);
-  return even_cuts(flops_of_layers(model, sample, at), stages);
+std::vector<std::size_t> balanced_cuts(const Architecture& architecture, const Tensors& sample, const ForwardContext& at, int stages) {
+  check_stages(architecture, stages);
+  return even_cuts(flops_of_layers(architecture, sample, at), stages);
 }
 
-std::vector<std::size_t> measured_cuts(const Model& model, const Tensors& sample, const ForwardContext& at, int stages) {
-  check_stages(model, stages);
+std::vector<std::size_t> measured_cuts(const Architecture& architecture, const Tensors& sample, const ForwardContext& at, int stages) {
+  check_stages(architecture, stages);
   constexpr int kRounds = 5;
-  return even_cuts(seconds_of_layers(model, sample, at, kRounds), stages);
+  return even_cuts(seconds_of_layers(architecture, sample, at, kRounds), stages);
 }
 
 }  // namespace epipe::model

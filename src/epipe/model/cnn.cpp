@@ -46,16 +46,16 @@ class PooledClassifier final : public layer::Layer {
 
 }  // namespace
 
-Layers make_cnn(const data::DataSpec& data, const std::string&) {
+Architecture make_cnn(const data::DataSpec& data, const std::string&) {
   require_images("cnn", data);
   const std::int64_t channels = data.shape[0];
-  return {
-      std::make_shared<ConvBlock>("features.0", layer::ConvShape{.in = channels, .out = 16, .padding = 1}),
-      std::make_shared<ConvBlock>("features.1", layer::ConvShape{.in = 16, .out = 32, .stride = 2, .padding = 1}),
-      std::make_shared<ConvBlock>("features.2", layer::ConvShape{.in = 32, .out = 32, .padding = 1}),
-      std::make_shared<ConvBlock>("features.3", layer::ConvShape{.in = 32, .out = 64, .stride = 2, .padding = 1}),
-      std::make_shared<PooledClassifier>("classifier", 64, data.classes),
-  };
+  return {.layers = {
+              named_maker<ConvBlock>("features.0", layer::ConvShape{.in = channels, .out = 16, .padding = 1}),
+              named_maker<ConvBlock>("features.1", layer::ConvShape{.in = 16, .out = 32, .stride = 2, .padding = 1}),
+              named_maker<ConvBlock>("features.2", layer::ConvShape{.in = 32, .out = 32, .padding = 1}),
+              named_maker<ConvBlock>("features.3", layer::ConvShape{.in = 32, .out = 64, .stride = 2, .padding = 1}),
+              named_maker<PooledClassifier>("classifier", 64, data.classes),
+          }};
 }
 
 }  // namespace epipe::model

@@ -1,11 +1,21 @@
 #pragma once
 
+#include <functional>
 #include <string>
 #include <vector>
 
-#include "epipe/model/model.h"
+#include "epipe/model/architecture.h"
 
+// What an architecture costs and where to cut it. Layers are made one at a time, run and dropped: looking at a model never holds more than
+// one of them and its activations.
 namespace epipe::model {
+
+using LayerObserver = std::function<void(const layer::Layer& layer, const layer::Tensors& in, const layer::Tensors& out)>;
+
+// One forward in the mode of `at`, without gradients and without first values; `observe` sees every layer. What comes out at the end: its
+// shapes and types are those of the model.
+layer::Tensors forward_layer_by_layer(const Architecture& architecture, const layer::Tensors& sample, const layer::ForwardContext& at,
+                                      const LayerObserver& observe = {});
 
 // What one layer costs for the samples it was given.
 struct LayerCost {
@@ -16,9 +26,19 @@ struct LayerCost {
 };
 
 // Of every layer, from one forward in the mode of `at`.
-std::vector<LayerCost> layer_costs(const Model& model, const layer::Tensors& sample, const layer::ForwardContext& at);
+std::vector<LayerCost> layer_costs(const Architecture& architecture, const layer::Tensors& sample, const layer::ForwardContext& at);
 
 // The layer that a cut names, by its index or its name: the first of the next stage. Throws std::invalid_argument.
-std::size_t resolve_cut(const std::string& text, const Model& model);
+std::size_t resolve_cut(const std::string& text, const Architecture& architecture);
+
+// Cuts into so many stages with about equal FLOPs, from a forward of `sample` (one sample): layer indices, ascending. Depends on shapes
+// only, never on timing. Throws std::invalid_argument when there are fewer layers than stages.
+std::vector<std::size_t> balanced_cuts(const Architecture& architecture, const layer::Tensors& sample, const layer::ForwardContext& at,
+                                       int stages);
+
+// The same with the time that each layer takes here, forward and backward: medians of a few rounds with `sample`, a micro-batch. Depends on
+// the machine, so a run records what it chose.
+std::vector<std::size_t> measured_cuts(const Architecture& architecture, const layer::Tensors& sample, const layer::ForwardContext& at,
+                                       int stages);
 
 }  // namespace epipe::model

@@ -82,13 +82,14 @@ SplitSpec split_learned(std::string_view spec) {
   return {name == "conv" ? parse_conv(arguments, head) : parse_linear(arguments, head), std::string(head), std::string(rest)};
 }
 
-std::size_t insert_learned_codec(Model& model, std::size_t cut, const LearnedCodec& codec, const std::vector<std::int64_t>& shape,
-                                 std::uint64_t seed) {
-  const std::string name = fmt::format("{}{}", kCodecPrefix, model.layers.at(cut)->name());
-  const auto halves = codec.sets.empty() ? make_linear_codec(name, codec, shape) : make_conv_codec(name, codec, shape);
-  for (const auto& half : {halves.encode, halves.decode}) half->initialize(seed);
-  const auto at = model.layers.begin() + static_cast<std::ptrdiff_t>(cut);
-  model.layers.insert(at, {halves.encode, halves.decode});
+std::size_t insert_learned_codec(Architecture& architecture, std::size_t cut, const LearnedCodec& codec,
+                                 const std::vector<std::int64_t>& shape) {
+  const std::string name = fmt::format("{}{}", kCodecPrefix, architecture.layers.at(cut).name);
+  const auto halves = [=] { return codec.sets.empty() ? make_linear_codec(name, codec, shape) : make_conv_codec(name, codec, shape); };
+  halves();  // a codec that does not fit is refused here, not by who makes its layers
+  const auto at = architecture.layers.begin() + static_cast<std::ptrdiff_t>(cut);
+  architecture.layers.insert(
+      at, {{name + ".encode", [halves] { return halves().encode; }}, {name + ".decode", [halves] { return halves().decode; }}});
   return cut + 1;
 }
 

@@ -5,7 +5,7 @@
 #include <string_view>
 #include <vector>
 
-#include "epipe/model/model.h"
+#include "epipe/model/architecture.h"
 
 // Codecs that are trained with the model: layers on both sides of a cut, so that less crosses it. Gradients shrink alike.
 //
@@ -39,9 +39,9 @@ struct SplitSpec {
 SplitSpec split_learned(std::string_view spec);
 
 // Inserts the halves before and after the border at layer `cut`: layers "codec.NAME.encode" and "codec.NAME.decode", NAME being the layer
-// that begins there. `shape` is that of the one tensor that crosses, samples first. The first values depend on (seed, names). Returns the
-// cut's new place. Throws std::invalid_argument where the codec does not fit the shape.
-std::size_t insert_learned_codec(Model& model, std::size_t cut, const LearnedCodec& codec, const std::vector<std::int64_t>& shape,
-                                 std::uint64_t seed);
+// that begins there. `shape` is that of the one tensor that crosses, samples first. Returns the cut's new place. Throws
+// std::invalid_argument where the codec does not fit the shape.
+std::size_t insert_learned_codec(Architecture& architecture, std::size_t cut, const LearnedCodec& codec,
+                                 const std::vector<std::int64_t>& shape);
 
 }  // namespace epipe::model

@@ -34,7 +34,7 @@ class MlpLayer final : public layer::Layer {
 
 }  // namespace
 
-Layers make_mlp(const data::DataSpec& data, const std::string&) {
+Architecture make_mlp(const data::DataSpec& data, const std::string&) {
   if (data.kind != data::DataSpec::Kind::kImages) throw std::invalid_argument("mlp takes images or vectors, not text; use transformer");
   const auto values = data::sample_values(data.shape);
   if (!values || *values > kMaxInputs) {
@@ -42,13 +42,13 @@ Layers make_mlp(const data::DataSpec& data, const std::string&) {
         fmt::format("mlp takes samples of at most {} values, got shape [{}]; use cnn", kMaxInputs, fmt::join(data.shape, ", ")));
   }
   auto in = static_cast<std::int64_t>(*values);
-  Layers layers;
+  std::vector<LayerMaker> layers;
   for (int i = 0; i < kLayers; ++i) {
     const bool last = i + 1 == kLayers;
-    layers.push_back(std::make_shared<MlpLayer>(fmt::format("layers.{}", i), in, last ? data.classes : kMlpHidden, !last));
+    layers.push_back(named_maker<MlpLayer>(fmt::format("layers.{}", i), in, last ? data.classes : kMlpHidden, !last));
     in = kMlpHidden;
   }
-  return layers;
+  return {.layers = std::move(layers)};
 }
 
 }  // namespace epipe::model

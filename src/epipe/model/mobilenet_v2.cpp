@@ -116,22 +116,22 @@ constexpr std::array kGroups = {Group{1, 16, 1, 1}, Group{6, 24, 2, 2},  Group{6
 
 }  // namespace
 
-Layers make_mobilenet_v2(const data::DataSpec& data, const std::string&) {
+Architecture make_mobilenet_v2(const data::DataSpec& data, const std::string&) {
   require_images("mobilenet_v2", data);
   std::int64_t channels = 32;
-  Layers layers = {
-      std::make_shared<MobileNetConv>("features.0", ConvShape{.in = data.shape[0], .out = channels, .stride = 2, .padding = 1})};
+  std::vector<LayerMaker> layers = {
+      named_maker<MobileNetConv>("features.0", ConvShape{.in = data.shape[0], .out = channels, .stride = 2, .padding = 1})};
   const auto next_name = [&] { return fmt::format("features.{}", layers.size()); };
   for (const Group& group : kGroups) {
     for (std::int64_t i = 0; i < group.repeats; ++i) {
       const InvertedResidualShape shape{channels, group.out, i == 0 ? group.stride : 1, group.expansion};
-      layers.push_back(std::make_shared<InvertedResidual>(next_name(), shape));
+      layers.push_back(named_maker<InvertedResidual>(next_name(), shape));
       channels = group.out;
     }
   }
-  layers.push_back(std::make_shared<MobileNetConv>(next_name(), ConvShape{.in = channels, .out = kLastChannels, .kernel = 1}));
-  layers.push_back(std::make_shared<MobileNetClassifier>(data.classes));
-  return layers;
+  layers.push_back(named_maker<MobileNetConv>(next_name(), ConvShape{.in = channels, .out = kLastChannels, .kernel = 1}));
+  layers.push_back(maker<MobileNetClassifier>("classifier", data.classes));
+  return {.layers = std::move(layers)};
 }
 
 }  // namespace epipe::model

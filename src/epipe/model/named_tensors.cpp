@@ -36,14 +36,17 @@ std::vector<std::string> differences(const NamedTensors& from, const NamedTensor
 
 }  // namespace
 
-Result<void> load_into(const NamedTensors& from, const NamedTensors& to) {
+Result<void> check_fits(const NamedTensors& from, const NamedTensors& to) {
   const auto lines = differences(from, to);
-  if (!lines.empty()) {
-    const auto listed = std::min(lines.size(), kMaxListedProblems);
-    std::string message = fmt::format("the weights do not fit the model: {}", fmt::join(lines.begin(), lines.begin() + listed, "; "));
-    if (lines.size() > listed) message += fmt::format("; and {} more", lines.size() - listed);
-    return Error{ErrorCode::kBadFile, std::move(message)};
-  }
+  if (lines.empty()) return {};
+  const auto listed = std::min(lines.size(), kMaxListedProblems);
+  std::string message = fmt::format("the weights do not fit the model: {}", fmt::join(lines.begin(), lines.begin() + listed, "; "));
+  if (lines.size() > listed) message += fmt::format("; and {} more", lines.size() - listed);
+  return Error{ErrorCode::kBadFile, std::move(message)};
+}
+
+Result<void> load_into(const NamedTensors& from, const NamedTensors& to) {
+  EPIPE_TRY(check_fits(from, to));
   const torch::NoGradGuard no_grad;
   for (const auto& [name, x] : from) to.at(name).copy_(x);
   return {};

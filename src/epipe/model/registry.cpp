@@ -1,10 +1,14 @@
+#include "epipe/model/registry.h"
+
+#include <ATen/CPUGeneratorImpl.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <array>
+#include <mutex>
 #include <stdexcept>
 
+#include "epipe/layer/random.h"
 #include "epipe/model/zoo.h"
 
 namespace epipe::model {
@@ -12,80 +16,125 @@ namespace {
 
 using InputKind = data::DataSpec::Kind;
 
-struct Entry {
-  std::string_view name;
-  std::string_view argument;  // "" where it takes none; in brackets where it may be left out
-  InputKind kind;
-  Layers (*make)(const data::DataSpec&, const std::string&);
+// While it lives, PyTorch's own generator draws by the key; then it goes on where it was.
+class SeededGenerator {
+ public:
+  explicit SeededGenerator(std::uint64_t key) : generator_(at::detail::getDefaultCPUGenerator()) {
+    const std::lock_guard lock(generator_.mutex());
+    before_ = generator_.get_state();
+    generator_.set_current_seed(key);
+  }
+  ~SeededGenerator() {
+    const std::lock_guard lock(generator_.mutex());
+    generator_.set_state(before_);
+  }
+  SeededGenerator(const SeededGenerator&) = delete;
+  SeededGenerator& operator=(const SeededGenerator&) = delete;
+
+ private:
+  at::Generator generator_;
+  torch::Tensor before_;
 };
 
-constexpr std::array kZoo = {
-    Entry{"mlp", "", InputKind::kImages, make_mlp},
-    Entry{"cnn", "", InputKind::kImages, make_cnn},
-    Entry{"transformer", "", InputKind::kText, make_transformer},
-    Entry{"mobilenet_v2", "", InputKind::kImages, make_mobilenet_v2},
-    Entry{"resnet18", "", InputKind::kImages, make_resnet18},
-    Entry{"resnet50", "", InputKind::kImages, make_resnet50},
-    Entry{"resnet101", "", InputKind::kImages, make_resnet101},
-    Entry{"vgg13", "", InputKind::kImages, make_vgg13},
-    Entry{"amoebanet_d", "[CELLSxFILTERS]", InputKind::kImages, make_amoebanet_d},
-    Entry{"roberta-base", "", InputKind::kText, make_roberta_base},
-    Entry{"roberta", "DIR", InputKind::kText, make_roberta},
-    Entry{"torchscript", "FILE", InputKind::kImages, make_torchscript},
-};
+bool is_optional(const std::string& argument) { return argument.starts_with('['); }
 
-// The entry and the argument that a name such as "roberta:DIR" gives it.
-std::pair<const Entry*, std::string> find(std::string_view text) {
+std::string as_written(const Registry::Entry& entry) {
+  if (entry.argument.empty() || is_optional(entry.argument)) return entry.name;
+  return fmt::format("{}:{}", entry.name, entry.argument);
+}
+
+// "roberta:DIR" -> "roberta", "DIR"
+std::pair<std::string_view, std::string> split(std::string_view text) {
   const auto colon = text.find(':');
-  const std::string_view name = text.substr(0, colon);
-  const std::string argument(colon == std::string_view::npos ? "" : text.substr(colon + 1));
-  const auto* const found = std::find_if(kZoo.begin(), kZoo.end(), [&](const Entry& entry) { return entry.name == name; });
-  if (found == kZoo.end()) {
-    throw std::invalid_argument(fmt::format("unknown model \"{}\"; known are {}", text, fmt::join(model_names(), ", ")));
-  }
-  const bool optional = found->argument.starts_with('[');
-  if (!argument.empty() && found->argument.empty()) {
-    throw std::invalid_argument(fmt::format("{} takes no argument, got \"{}\"", name, text));
-  }
-  if (argument.empty() && !found->argument.empty() && !optional) {
-    throw std::invalid_argument(fmt::format("expected {}:{}, got \"{}\"", name, found->argument, text));
-  }
-  return {found, argument};
+  return {text.substr(0, colon), std::string(colon == std::string_view::npos ? "" : text.substr(colon + 1))};
 }
 
 }  // namespace
 
-std::vector<std::string> model_names() {
-  std::vector<std::string> names;
-  for (const Entry& entry : kZoo) {
-    const bool optional = entry.argument.starts_with('[');
-    names.push_back(fmt::format("{}{}{}", entry.name, entry.argument.empty() || optional ? "" : ":", optional ? "" : entry.argument));
+void Registry::add(Entry entry) {
+  if (entry.name.empty() || entry.name.find_first_of(": ,\"'\n") != std::string::npos) {
+    throw std::invalid_argument(
+        fmt::format("\"{}\" is no name for a model: expected one without colons, commas, quotes and spaces", entry.name));
   }
-  return names;
+  if (!entry.factory) throw std::invalid_argument(fmt::format("the model {} has no factory", entry.name));
+  if (find(entry.name) != nullptr) throw std::invalid_argument(fmt::format("there is a model {} already; choose another name", entry.name));
+  entries_.push_back(std::move(entry));
 }
 
-bool takes_text(std::string_view name) { return find(name).first->kind == InputKind::kText; }
+const Registry::Entry* Registry::find(std::string_view name) const {
+  const auto found = std::find_if(entries_.begin(), entries_.end(), [&](const Entry& entry) { return entry.name == name; });
+  return found == entries_.end() ? nullptr : &*found;
+}
 
-Model build_model(std::string_view name, const data::DataSpec& data) {
-  const auto [entry, argument] = find(name);
-  Model model{std::string(name), entry->make(data, argument)};
-  if (entry->make == make_torchscript) describe_torchscript(model);
+// The entry and the argument that a name such as "roberta:DIR" gives it.
+std::pair<const Registry::Entry*, std::string> Registry::parse(std::string_view text) const {
+  const auto [name, argument] = split(text);
+  const Entry* const found = find(name);
+  if (found == nullptr) throw std::invalid_argument(fmt::format("unknown model \"{}\"; known are {}", text, fmt::join(names(), ", ")));
+  if (!argument.empty() && found->argument.empty()) {
+    throw std::invalid_argument(fmt::format("{} takes no argument, got \"{}\"", name, text));
+  }
+  if (argument.empty() && !found->argument.empty() && !is_optional(found->argument)) {
+    throw std::invalid_argument(fmt::format("expected {}, got \"{}\"", as_written(*found), text));
+  }
+  return {found, argument};
+}
+
+Architecture Registry::architecture(std::string_view name, const data::DataSpec& data, std::uint64_t seed) const {
+  const auto [entry, argument] = parse(name);
+  const SeededGenerator seeded(layer::key_of(seed, entry->name));
+  Architecture made = entry->factory(data, argument);
+  made.name = name;
+  return made;
+}
+
+Model Registry::build_model(std::string_view name, const data::DataSpec& data) const { return build(architecture(name, data)); }
+
+Model Registry::make_model(std::string_view name, const data::DataSpec& data, std::uint64_t seed) const {
+  Model model = build(architecture(name, data, seed));
+  initialize(model, seed);
   return model;
 }
 
-Model make_model(std::string_view name, const data::DataSpec& data, std::uint64_t seed) {
-  Model model = build_model(name, data);
-  for (const auto& layer : model.layers) layer->initialize(seed);
-  return model;
-}
-
-NamedTensors tensors_of(const Model& model) {
-  NamedTensors all;
-  for (const auto& layer : model.layers) {
-    for (const auto& item : layer->named_parameters()) all[layer->full_name(item.key())] = item.value().detach();
-    for (const auto& item : layer->named_buffers()) all[layer->full_name(item.key())] = item.value();
-  }
+std::vector<std::string> Registry::names() const {
+  std::vector<std::string> all;
+  for (const Entry& entry : entries_) all.push_back(as_written(entry));
   return all;
+}
+
+bool Registry::takes_text(std::string_view name) const { return parse(name).first->input == InputKind::kText; }
+
+std::string Registry::portable_name(std::string_view name) const {
+  const auto [entry, argument] = parse(name);
+  if (!entry->to_portable || is_portable(name)) return std::string(name);
+  return fmt::format("{}:{}", entry->name, entry->to_portable(argument));
+}
+
+bool Registry::is_portable(std::string_view text) const {
+  const auto [name, argument] = split(text);
+  const Entry* const entry = find(name);
+  if (entry == nullptr) return false;
+  if (text.find(':') == std::string_view::npos) return entry->argument.empty() || is_optional(entry->argument);
+  return !entry->portable_prefix.empty() && argument.starts_with(entry->portable_prefix);
+}
+
+Registry builtin_models() {
+  constexpr auto kImages = InputKind::kImages;
+  constexpr auto kText = InputKind::kText;
+  Registry models;
+  models.add({"mlp", "", kImages, make_mlp});
+  models.add({"cnn", "", kImages, make_cnn});
+  models.add({"transformer", "", kText, make_transformer});
+  models.add({"mobilenet_v2", "", kImages, make_mobilenet_v2});
+  models.add({"resnet18", "", kImages, make_resnet18});
+  models.add({"resnet50", "", kImages, make_resnet50});
+  models.add({"resnet101", "", kImages, make_resnet101});
+  models.add({"vgg13", "", kImages, make_vgg13});
+  models.add({"amoebanet_d", "[CELLSxFILTERS]", kImages, make_amoebanet_d});
+  models.add({"roberta-base", "", kText, make_roberta_base});
+  models.add({"roberta", "DIR", kText, make_roberta, "{", roberta_config_text});
+  models.add({"torchscript", "FILE", kImages, make_torchscript});
+  return models;
 }
 
 void require_images(std::string_view model, const data::DataSpec& data) {

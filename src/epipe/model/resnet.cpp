@@ -115,26 +115,26 @@ class ResNetClassifier final : public layer::Layer {
   std::shared_ptr<layer::Linear> linear_;  // shared with the module tree
 };
 
-Layers make_resnet(std::string_view name, const data::DataSpec& data, bool bottleneck, const std::array<int, 4>& blocks) {
+Architecture make_resnet(std::string_view name, const data::DataSpec& data, bool bottleneck, const std::array<int, 4>& blocks) {
   require_images(name, data);
-  Layers layers = {std::make_shared<ResNetStem>(data.shape[0])};
+  std::vector<LayerMaker> layers = {maker<ResNetStem>("stem", data.shape[0])};
   ResNetBlockShape shape{.bottleneck = bottleneck};
   for (std::size_t group = 0; group < blocks.size(); ++group) {
     for (int i = 0; i < blocks[group]; ++i) {
       shape.stride = group > 0 && i == 0 ? 2 : 1;
       shape.width = std::int64_t{64} << group;
-      layers.push_back(std::make_shared<ResNetBlock>(fmt::format("layer{}.{}", group + 1, i), shape));
+      layers.push_back(named_maker<ResNetBlock>(fmt::format("layer{}.{}", group + 1, i), shape));
       shape.in = shape.out();
     }
   }
-  layers.push_back(std::make_shared<ResNetClassifier>(shape.in, data.classes));
-  return layers;
+  layers.push_back(maker<ResNetClassifier>("fc", shape.in, data.classes));
+  return {.layers = std::move(layers)};
 }
 
 }  // namespace
 
-Layers make_resnet18(const data::DataSpec& data, const std::string&) { return make_resnet("resnet18", data, false, {2, 2, 2, 2}); }
-Layers make_resnet50(const data::DataSpec& data, const std::string&) { return make_resnet("resnet50", data, true, {3, 4, 6, 3}); }
-Layers make_resnet101(const data::DataSpec& data, const std::string&) { return make_resnet("resnet101", data, true, {3, 4, 23, 3}); }
+Architecture make_resnet18(const data::DataSpec& data, const std::string&) { return make_resnet("resnet18", data, false, {2, 2, 2, 2}); }
+Architecture make_resnet50(const data::DataSpec& data, const std::string&) { return make_resnet("resnet50", data, true, {3, 4, 6, 3}); }
+Architecture make_resnet101(const data::DataSpec& data, const std::string&) { return make_resnet("resnet101", data, true, {3, 4, 23, 3}); }
 
 }  // namespace epipe::model

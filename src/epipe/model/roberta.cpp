@@ -173,30 +173,34 @@ class Head final : public RobertaLayer {
   std::shared_ptr<Linear> out_;
 };
 
-Layers make_layers(const RobertaConfig& c, const data::DataSpec& data) {
+Architecture make_layers(const RobertaConfig& c, const data::DataSpec& data) {
   require_text("roberta", data);
   const std::int64_t longest = c.max_position_embeddings - c.pad_token_id - 1;
   if (data.vocabulary > c.vocab_size || data.shape[0] > longest) {
     throw std::invalid_argument(fmt::format("expected at most {} tokens out of {}, the data has {} out of {}", longest, c.vocab_size,
                                             data.shape[0], data.vocabulary));
   }
-  Layers layers = {std::make_shared<RobertaEmbeddings>(c)};
+  std::vector<LayerMaker> layers = {maker<RobertaEmbeddings>("embeddings", c)};
   for (std::int64_t i = 0; i < c.num_hidden_layers; ++i) {
-    layers.push_back(std::make_shared<RobertaAttention>(i, c));
-    layers.push_back(std::make_shared<RobertaFeedForward>(i, c));
+    layers.push_back(maker<RobertaAttention>(fmt::format("layer.{}.attention", i), i, c));
+    layers.push_back(maker<RobertaFeedForward>(fmt::format("layer.{}.ffn", i), i, c));
   }
-  layers.push_back(std::make_shared<Head>(c, data.classes));
-  return layers;
+  layers.push_back(maker<Head>("classifier", c, data.classes));
+  return {.layers = std::move(layers)};
+}
+
+RobertaConfig config_of(const std::string& argument) {
+  const auto config = roberta_config_of(argument);
+  if (!config) throw std::invalid_argument(config.error().message);
+  return config.value();
 }
 
 }  // namespace
 
-Layers make_roberta_base(const data::DataSpec& data, const std::string&) { return make_layers({}, data); }
+Architecture make_roberta_base(const data::DataSpec& data, const std::string&) { return make_layers({}, data); }
 
-Layers make_roberta(const data::DataSpec& data, const std::string& argument) {
-  const auto config = roberta_config_of(argument);
-  if (!config) throw std::invalid_argument(config.error().message);
-  return make_layers(config.value(), data);
-}
+Architecture make_roberta(const data::DataSpec& data, const std::string& argument) { return make_layers(config_of(argument), data); }
+
+std::string roberta_config_text(const std::string& argument) { return to_json_text(config_of(argument)); }
 
 }  // namespace epipe::model

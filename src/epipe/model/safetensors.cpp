@@ -24,8 +24,9 @@ Result<torch::Tensor> copy_values(const TensorEntry& entry, ByteView values) {
   return x;
 }
 
-// The tensor as its bytes go into a file.
-Result<torch::Tensor> dense(const std::string& name, const torch::Tensor& x) {
+}  // namespace
+
+Result<torch::Tensor> dense_for_file(const std::string& name, const torch::Tensor& x) {
   if (name == "__metadata__") return bad_file("a tensor cannot be named __metadata__: safetensors keeps texts there");
   if (!x.defined() || x.layout() != torch::kStrided) return bad_file(fmt::format("expected tensor {} to be dense", in_quotes(name)));
   if (!dtype_order(x.scalar_type())) {
@@ -37,11 +38,13 @@ Result<torch::Tensor> dense(const std::string& name, const torch::Tensor& x) {
   return x.detach().to(torch::kCPU).contiguous();
 }
 
-ByteView bytes_of(const torch::Tensor& x) { return {static_cast<const std::byte*>(x.data_ptr()), x.nbytes()}; }
+ByteView dense_bytes(const torch::Tensor& x) { return {static_cast<const std::byte*>(x.data_ptr()), x.nbytes()}; }
 
-}  // namespace
+namespace {
 
-Result<SafeTensors> parse_safetensors(ByteView bytes) {
+// `take` makes a tensor of an entry and its bytes.
+template <typename Take>
+Result<SafeTensors> parse_with(ByteView bytes, const Take& take) {
   ByteReader reader(bytes);
   const auto header_bytes = reader.take<std::uint64_t>();
   if (!header_bytes) return Error{ErrorCode::kTruncated, fmt::format("expected 8 bytes of header length, got {}", bytes.size())};
@@ -59,17 +62,29 @@ Result<SafeTensors> parse_safetensors(ByteView bytes) {
   if (!header) return header.error();
   SafeTensors file{{}, std::move(header.value().metadata)};
   for (const TensorEntry& entry : header.value().tensors) {
-    auto x = copy_values(entry, data.subspan(entry.begin, entry.end - entry.begin));
+    auto x = take(entry, data.subspan(entry.begin, entry.end - entry.begin));
     if (!x) return x.error();
     file.tensors[entry.name] = std::move(x).value();
   }
   return file;
 }
 
+}  // namespace
+
+Result<SafeTensors> parse_safetensors(ByteView bytes) { return parse_with(bytes, copy_values); }
+
+Result<SafeTensors> parse_safetensors(const std::shared_ptr<MappedFile>& file) {
+  return parse_with(file->bytes(), [&](const TensorEntry& entry, ByteView values) -> Result<torch::Tensor> {
+    const bool aligned = reinterpret_cast<std::uintptr_t>(values.data()) % c10::elementSize(entry.dtype) == 0;
+    if (!aligned || values.empty() || entry.dtype == torch::kBool) return copy_values(entry, values);
+    return torch::from_blob(const_cast<std::byte*>(values.data()), entry.shape, [file](void*) {}, entry.dtype);
+  });
+}
+
 Result<Bytes> serialize_safetensors(const NamedTensors& tensors, const Metadata& metadata) {
   std::vector<std::pair<std::string, torch::Tensor>> ordered;
   for (const auto& [name, x] : tensors) {
-    auto values = dense(name, x);
+    auto values = dense_for_file(name, x);
     if (!values) return values.error();
     ordered.emplace_back(name, std::move(values).value());
   }
@@ -90,7 +105,7 @@ Result<Bytes> serialize_safetensors(const NamedTensors& tensors, const Metadata&
   append(out, static_cast<std::uint64_t>(json.value().size()));
   const ByteView text = std::as_bytes(std::span(json.value()));
   out.insert(out.end(), text.begin(), text.end());
-  for (const auto& [name, x] : ordered) out.insert(out.end(), bytes_of(x).begin(), bytes_of(x).end());
+  for (const auto& [name, x] : ordered) out.insert(out.end(), dense_bytes(x).begin(), dense_bytes(x).end());
   return out;
 }
 

@@ -4,6 +4,7 @@
 #include <string>
 
 #include "epipe/base/bytes.h"
+#include "epipe/base/mapped_file.h"
 #include "epipe/base/result.h"
 #include "epipe/model/named_tensors.h"
 
@@ -23,6 +24,10 @@ struct SafeTensors {
 
 // The tensors of a file's bytes, on the CPU, copied out of them. Trusts nothing; allocates in proportion to `bytes`.
 Result<SafeTensors> parse_safetensors(ByteView bytes);
+
+// The same of a file that is mapped: tensors lie in it and are read when their values are, apart from those whose values are not aligned.
+// They must not be written to.
+Result<SafeTensors> parse_safetensors(const std::shared_ptr<MappedFile>& file);
 
 // The file's bytes for tensors of any strides and device. Equal input gives equal bytes, in the order the reference implementation
 // writes: dtypes of large values first, which aligns all of them, then by name.

@@ -33,6 +33,10 @@ struct SafeTensorsHeader {
 // Where a dtype comes in a file, large values first; nullopt where the format has no name for it.
 std::optional<std::size_t> dtype_order(torch::ScalarType dtype);
 
+// The tensor as its bytes go into a file: on the CPU and contiguous. And those bytes.
+Result<torch::Tensor> dense_for_file(const std::string& name, const torch::Tensor& x);
+ByteView dense_bytes(const torch::Tensor& dense);
+
 // A header whose tensors cover `data_bytes` bytes exactly, each with the length its shape and dtype need.
 Result<SafeTensorsHeader> parse_safetensors_header(std::string_view json, std::uint64_t data_bytes);
 

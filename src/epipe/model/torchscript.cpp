@@ -55,18 +55,46 @@ bool has_fixed_mode(torch::jit::Graph& graph) {
   return false;
 }
 
+// What epipe's own layers do otherwise.
+struct Traits {
+  bool drops = false;
+  bool normalizes = false;
+  bool mode_is_fixed = false;
+};
+
+Traits read_traits(const torch::jit::Module& module) {
+  const auto graph = inlined_graph(module);
+  const std::string code = graph->toString();
+  return {code.find("dropout") != std::string::npos, code.find("batch_norm") != std::string::npos, has_fixed_mode(*graph)};
+}
+
+std::vector<std::string> notes_of(const Traits& traits) {
+  std::vector<std::string> notes;
+  const auto note = [&](bool applies, const char* text) {
+    if (applies) notes.emplace_back(text);
+  };
+  note(traits.drops, "dropout in TorchScript is not keyed by sample: runs with other cuts, chunks or a resume draw other masks");
+  note(traits.normalizes, "BatchNorm in TorchScript updates its running statistics with every micro-batch, not once per batch");
+  note(traits.mode_is_fixed,
+       "dropout or BatchNorm in this TorchScript file, which was probably traced, stays in the mode it was saved in, training or "
+       "evaluation; save torch.jit.script(...) for one that follows the run");
+  return notes;
+}
+
 class ScriptLayer final : public layer::Layer {
  public:
   // A child that takes what the one before it returned.
-  explicit ScriptLayer(const ScriptChild& child) : Layer(child.name), module_(child.module) { read(); }
-  // A whole module, with the reason why its children are no layers. It takes side inputs, too.
-  ScriptLayer(const torch::jit::Module& whole, std::string reason)
-      : Layer("module", ""), module_(whole), single_layer_reason_(std::move(reason)) {
-    read();
+  explicit ScriptLayer(const ScriptChild& child) : Layer(child.name), module_(child.module), traits_(read_traits(child.module)) {
+    Mirror().fill(module_, *this);
+  }
+  // A module whose children are no layers. It takes side inputs, too.
+  explicit ScriptLayer(const torch::jit::Module& whole)
+      : Layer("module", ""), module_(whole), takes_side_inputs_(true), traits_(read_traits(whole)) {
+    Mirror().fill(module_, *this);
   }
 
   Tensors forward(const Tensors& in, const ForwardContext& at) override {
-    if (at.recompute && (drops_ || normalizes_)) {
+    if (at.recompute && (traits_.drops || traits_.normalizes)) {
       throw std::runtime_error(fmt::format(
           "layer {} came as TorchScript with dropout or BatchNorm, which cannot be run twice alike; do without --recompute", name()));
     }
@@ -83,21 +111,7 @@ class ScriptLayer final : public layer::Layer {
   }
   void initialize(std::uint64_t) override {}  // the file has its weights
 
-  bool drops() const { return drops_; }
-  bool normalizes() const { return normalizes_; }
-  bool mode_is_fixed() const { return mode_is_fixed_; }
-  const std::string& single_layer_reason() const { return single_layer_reason_; }
-
  private:
-  void read() {
-    Mirror().fill(module_, *this);
-    const auto graph = inlined_graph(module_);
-    const std::string code = graph->toString();
-    drops_ = code.find("dropout") != std::string::npos;
-    normalizes_ = code.find("batch_norm") != std::string::npos;
-    mode_is_fixed_ = has_fixed_mode(*graph);
-  }
-
   // A tuple or a list of tensors goes on as what it was. A whole module gets as many side inputs as its forward takes tensors after the
   // first; a child gets none, as nothing but its input reaches it within a Sequential.
   std::vector<c10::IValue> arguments(const Tensors& in, const ForwardContext& at) const {
@@ -112,7 +126,7 @@ class ScriptLayer final : public layer::Layer {
     } else {
       values.emplace_back(in.at(0));
     }
-    if (single_layer_reason_.empty()) return values;
+    if (!takes_side_inputs_) return values;
     for (std::size_t i = 0; i < at.side.size() && i + 2 < formal.size(); ++i) {
       if (!c10::TensorType::get()->isSubtypeOf(*formal[i + 2].type())) break;
       values.emplace_back(at.side[i]);
@@ -130,10 +144,8 @@ class ScriptLayer final : public layer::Layer {
   }
 
   torch::jit::Module module_;
-  std::string single_layer_reason_;  // empty: a child of a chain
-  bool drops_ = false;
-  bool normalizes_ = false;
-  bool mode_is_fixed_ = false;
+  bool takes_side_inputs_ = false;
+  Traits traits_;
 };
 
 torch::jit::Module load(const std::string& file) {
@@ -144,38 +156,26 @@ torch::jit::Module load(const std::string& file) {
   }
 }
 
+// The layer itself: its tensors are those of the file that was loaded.
+LayerMaker existing(const std::shared_ptr<ScriptLayer>& layer) {
+  return {layer->name(), [layer] { return layer; }};
+}
+
 }  // namespace
 
-Layers make_torchscript(const data::DataSpec&, const std::string& argument) {
+Architecture make_torchscript(const data::DataSpec&, const std::string& argument) {
   const auto whole = load(argument);
   if (!whole.find_method("forward")) throw std::invalid_argument(fmt::format("expected {} to have a forward, got none", argument));
   const auto chain = chain_of(whole);
-  if (!chain) return {std::make_shared<ScriptLayer>(whole, chain.error().message)};
-  if (chain.value().size() < 2) return {std::make_shared<ScriptLayer>(whole, "it has no two children to cut between")};
-  Layers layers;
-  for (const ScriptChild& child : chain.value()) layers.push_back(std::make_shared<ScriptLayer>(child));
-  return layers;
-}
-
-void describe_torchscript(Model& model) {
-  bool drops = false;
-  bool normalizes = false;
-  bool mode_is_fixed = false;
-  for (const auto& layer : model.layers) {
-    const auto& script = dynamic_cast<const ScriptLayer&>(*layer);
-    drops = drops || script.drops();
-    normalizes = normalizes || script.normalizes();
-    mode_is_fixed = mode_is_fixed || script.mode_is_fixed();
-    model.single_layer_reason = script.single_layer_reason();
+  Architecture architecture;
+  if (chain && chain.value().size() >= 2) {
+    for (const ScriptChild& child : chain.value()) architecture.layers.push_back(existing(std::make_shared<ScriptLayer>(child)));
+  } else {
+    architecture.single_layer_reason = chain ? "it has no two children to cut between" : chain.error().message;
+    architecture.layers.push_back(existing(std::make_shared<ScriptLayer>(whole)));
   }
-  const auto note = [&](bool applies, const char* text) {
-    if (applies) model.notes.emplace_back(text);
-  };
-  note(drops, "dropout in TorchScript is not keyed by sample: runs with other cuts, chunks or a resume draw other masks");
-  note(normalizes, "BatchNorm in TorchScript updates its running statistics with every micro-batch, not once per batch");
-  note(mode_is_fixed,
-       "dropout or BatchNorm in this TorchScript file, which was probably traced, stays in the mode it was saved in, training or "
-       "evaluation; save torch.jit.script(...) for one that follows the run");
+  architecture.notes = notes_of(read_traits(whole));
+  return architecture;
 }
 
 }  // namespace epipe::model

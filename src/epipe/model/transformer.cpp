@@ -120,15 +120,15 @@ class TextClassifier final : public layer::Layer {
 
 }  // namespace
 
-Layers make_transformer(const data::DataSpec& data, const std::string&) {
+Architecture make_transformer(const data::DataSpec& data, const std::string&) {
   require_text("transformer", data);
-  Layers layers = {std::make_shared<TransformerEmbeddings>("embeddings", data.vocabulary, data.shape[0])};
+  std::vector<LayerMaker> layers = {named_maker<TransformerEmbeddings>("embeddings", data.vocabulary, data.shape[0])};
   for (int i = 0; i < kBlocks; ++i) {
-    layers.push_back(std::make_shared<TransformerAttention>(fmt::format("blocks.{}.attention", i)));
-    layers.push_back(std::make_shared<TransformerFeedForward>(fmt::format("blocks.{}.ffn", i)));
+    layers.push_back(named_maker<TransformerAttention>(fmt::format("blocks.{}.attention", i)));
+    layers.push_back(named_maker<TransformerFeedForward>(fmt::format("blocks.{}.ffn", i)));
   }
-  layers.push_back(std::make_shared<TextClassifier>("classifier", data.classes));
-  return layers;
+  layers.push_back(named_maker<TextClassifier>("classifier", data.classes));
+  return {.layers = std::move(layers)};
 }
 
 }  // namespace epipe::model

@@ -70,29 +70,36 @@ class LinearLayer final : public layer::Layer {
   std::shared_ptr<layer::Linear> linear_;  // shared with the module tree
 };
 
+LayerMaker conv_maker(int index, std::int64_t in, std::int64_t out, bool pool) {
+  return maker<VggConv>(fmt::format("features.{}", index), index, in, out, pool);
+}
+LayerMaker linear_maker(int index, std::int64_t in, std::int64_t out) {
+  return maker<LinearLayer>(fmt::format("classifier.{}", index), index, in, out);
+}
+
 constexpr std::array<std::int64_t, 5> kWidths = {64, 128, 256, 512, 512};  // two convolutions each, then pooling
 
 }  // namespace
 
-Layers make_vgg13(const data::DataSpec& data, const std::string&) {
+Architecture make_vgg13(const data::DataSpec& data, const std::string&) {
   require_images("vgg13", data);
   if (std::min(data.shape[1], data.shape[2]) < kSmallest) {
     throw std::invalid_argument(fmt::format("vgg13 halves its maps five times: expected images of at least {0} x {0}, got {1} x {2}",
                                             kSmallest, data.shape[1], data.shape[2]));
   }
-  Layers layers;
+  std::vector<LayerMaker> layers;
   std::int64_t channels = data.shape[0];
   int index = 0;  // in torchvision's list, which counts ReLU and pooling
   for (const std::int64_t width : kWidths) {
-    layers.push_back(std::make_shared<VggConv>(index, channels, width, false));
-    layers.push_back(std::make_shared<VggConv>(index + 2, width, width, true));
+    layers.push_back(conv_maker(index, channels, width, false));
+    layers.push_back(conv_maker(index + 2, width, width, true));
     channels = width;
     index += 5;
   }
-  layers.push_back(std::make_shared<LinearLayer>(0, channels * kPooled * kPooled, kVggHidden));
-  layers.push_back(std::make_shared<LinearLayer>(3, kVggHidden, kVggHidden));
-  layers.push_back(std::make_shared<LinearLayer>(LinearLayer::kLast, kVggHidden, data.classes));
-  return layers;
+  layers.push_back(linear_maker(0, channels * kPooled * kPooled, kVggHidden));
+  layers.push_back(linear_maker(3, kVggHidden, kVggHidden));
+  layers.push_back(linear_maker(LinearLayer::kLast, kVggHidden, data.classes));
+  return {.layers = std::move(layers)};
 }
 
 }  // namespace epipe::model

@@ -18,6 +18,8 @@ constexpr std::size_t kMaxListedNames = 6;
 // Of a RoBERTa that was trained for another task, or buffers that older versions saved.
 constexpr std::array<std::string_view, 4> kOtherTasks = {"lm_head.", "roberta.pooler.", "pooler.", "roberta.embeddings.position_ids"};
 constexpr std::string_view kRobertaPrefix = "roberta.";
+constexpr std::string_view kZip = "PK\x03\x04";  // a state dict by torch.save
+constexpr std::string_view kOldStateDict = "\x80\x02";
 constexpr std::string_view kCounter = "num_batches_tracked";
 
 bool starts_with(ByteView bytes, std::string_view text) {
@@ -25,8 +27,8 @@ bool starts_with(ByteView bytes, std::string_view text) {
 }
 
 Result<NamedTensors> parse(ByteView bytes) {
-  if (starts_with(bytes, "PK\x03\x04")) return parse_state_dict(bytes);
-  if (starts_with(bytes, "\x80\x02")) {
+  if (starts_with(bytes, kZip)) return parse_state_dict(bytes);
+  if (starts_with(bytes, kOldStateDict)) {
     return Error{ErrorCode::kBadFile,
                  "expected a state dict of PyTorch 1.6 or later, got an older one; save it again with torch.save(torch.load(FILE), FILE)"};
   }
@@ -72,20 +74,67 @@ void fit_counters(NamedTensors& from, const NamedTensors& to) {
   }
 }
 
-// Takes tensors that may start fresh and find nothing that fits out of both sides; their names.
-std::vector<std::string> take_new_parts(const Model& model, NamedTensors& from, NamedTensors& to) {
-  std::vector<std::string> names;
+// Names and shapes of a model's tensors, and which of them may start fresh.
+struct Expected {
+  NamedTensors tensors;
+  std::vector<std::string> may_be_new;
+};
+
+void add_layer(Expected& expected, const layer::Layer& layer, bool last, const NamedTensors& tensors) {
+  if (last || layer.name().starts_with(kCodecPrefix)) {
+    for (const auto& [name, tensor] : tensors) expected.may_be_new.push_back(name);
+  }
+  expected.tensors.insert(tensors.begin(), tensors.end());
+}
+
+Expected expected_by(const Model& model) {
+  Expected expected;
   for (const auto& layer : model.layers) {
-    if (layer != model.layers.back() && !layer->name().starts_with(kCodecPrefix)) continue;
+    if (layer) add_layer(expected, *layer, layer == model.layers.back(), tensors_of({"", {layer}}));
+  }
+  return expected;
+}
+
+// Without values: layers are made one at a time.
+Expected expected_by(const Architecture& architecture) {
+  Expected expected;
+  for (std::size_t l = 0; l < architecture.layers.size(); ++l) {
+    const auto layer = architecture.layers[l].make();
+    NamedTensors shapes;
     for (const auto& [name, tensor] : tensors_of({"", {layer}})) {
-      const auto found = from.find(name);
-      if (found != from.end() && found->second.sizes() == tensor.sizes()) continue;
-      if (found != from.end()) from.erase(found);
-      to.erase(name);
-      names.push_back(name);
+      shapes[name] = torch::empty(tensor.sizes(), torch::TensorOptions(tensor.scalar_type()).device(torch::kMeta));
     }
+    add_layer(expected, *layer, l + 1 == architecture.layers.size(), shapes);
+  }
+  return expected;
+}
+
+// Takes tensors that may start fresh and find nothing that fits out of both sides; their names.
+std::vector<std::string> take_new_parts(Expected& expected, NamedTensors& from) {
+  std::vector<std::string> names;
+  for (const std::string& name : expected.may_be_new) {
+    const auto found = from.find(name);
+    if (found != from.end() && found->second.sizes() == expected.tensors.at(name).sizes()) continue;
+    if (found != from.end()) from.erase(found);
+    expected.tensors.erase(name);
+    names.push_back(name);
   }
   return names;
+}
+
+// Brings both sides to the same names and shapes, or says why that cannot be; what a user should know.
+Result<std::vector<std::string>> fit(NamedTensors& from, Expected& expected, NewParts new_parts) {
+  std::vector<std::string> notes;
+  add_prefix(from, expected.tensors);
+  if (const auto ignored = take_other_tasks(from, expected.tensors); !ignored.empty())
+    notes.push_back("ignored, not part of the model: " + list(ignored));
+  fit_counters(from, expected.tensors);
+  if (new_parts == NewParts::kHeadAndCodec) {
+    if (const auto fresh = take_new_parts(expected, from); !fresh.empty())
+      notes.push_back("start fresh, the weights have none that fit: " + list(fresh));
+  }
+  EPIPE_TRY(check_fits(from, expected.tensors));
+  return notes;
 }
 
 }  // namespace
@@ -98,19 +147,34 @@ Result<NamedTensors> read_weights(const std::string& path) {
   return tensors;
 }
 
-Result<std::vector<std::string>> load_weights(const Model& model, NamedTensors from, NewParts new_parts) {
-  NamedTensors to = tensors_of(model);
-  std::vector<std::string> notes;
-  add_prefix(from, to);
-  if (const auto ignored = take_other_tasks(from, to); !ignored.empty())
-    notes.push_back("ignored, not part of the model: " + list(ignored));
-  fit_counters(from, to);
-  if (new_parts == NewParts::kHeadAndCodec) {
-    if (const auto fresh = take_new_parts(model, from, to); !fresh.empty())
-      notes.push_back("start fresh, the weights have none that fit: " + list(fresh));
+Result<MappedWeights> map_weights(const std::string& path) {
+  auto file = MappedFile::open(path);
+  if (!file) return file.error();
+  const ByteView bytes = file.value()->bytes();
+  const auto named = [&path](const Error& error) { return Error{error.code, fmt::format("{}: {}", path, error.message)}; };
+  if (starts_with(bytes, kZip) || starts_with(bytes, kOldStateDict)) {
+    auto tensors = parse(bytes);
+    if (!tensors) return named(tensors.error());
+    return MappedWeights{std::move(tensors).value(), nullptr};
   }
-  EPIPE_TRY(load_into(from, to));
+  auto mapped = parse_safetensors(file.value());
+  if (!mapped) return named(mapped.error());
+  return MappedWeights{std::move(mapped.value().tensors), std::move(file).value()};
+}
+
+Result<std::vector<std::string>> load_weights(const Model& model, NamedTensors from, NewParts new_parts) {
+  Expected expected = expected_by(model);
+  auto notes = fit(from, expected, new_parts);
+  if (!notes) return notes.error();
+  EPIPE_TRY(load_into(from, expected.tensors));
   return notes;
+}
+
+Result<FittedWeights> fit_weights(const Architecture& architecture, NamedTensors from, NewParts new_parts) {
+  Expected expected = expected_by(architecture);
+  auto notes = fit(from, expected, new_parts);
+  if (!notes) return notes.error();
+  return FittedWeights{std::move(from), std::move(notes).value()};
 }
 
 }  // namespace epipe::model

@@ -3,6 +3,7 @@
 #include <string>
 #include <vector>
 
+#include "epipe/base/mapped_file.h"
 #include "epipe/base/result.h"
 #include "epipe/model/model.h"
 
@@ -11,6 +12,14 @@ namespace epipe::model {
 
 // A safetensors file, or a state dict by torch.save (.pth, .pt, .bin); which one is seen from its first bytes.
 Result<NamedTensors> read_weights(const std::string& path);
+
+// The same without reading the values of a safetensors file before they are needed: they lie in `file`, and must not be written to. Null for
+// a state dict, which is in memory.
+struct MappedWeights {
+  NamedTensors tensors;
+  std::shared_ptr<MappedFile> file;  // shared with the tensors
+};
+Result<MappedWeights> map_weights(const std::string& path);
 
 enum class NewParts : std::uint8_t {
   kNone,         // every tensor of the model comes from the file
@@ -23,6 +32,13 @@ enum class NewParts : std::uint8_t {
 // Names are torchvision's or Hugging Face's. A RoBERTa may come without its head, without the prefix "roberta.", or with parts for other
 // tasks. BatchNorm's num_batches_tracked may be missing or of shape [1].
 Result<std::vector<std::string>> load_weights(const Model& model, NamedTensors from, NewParts new_parts);
+
+// The same for a model of which nobody has built all layers: the file's tensors under the model's names.
+struct FittedWeights {
+  NamedTensors tensors;
+  std::vector<std::string> notes;
+};
+Result<FittedWeights> fit_weights(const Architecture& architecture, NamedTensors from, NewParts new_parts);
 
 // Layers whose name begins so were inserted around a cut.
 inline constexpr std::string_view kCodecPrefix = "codec.";

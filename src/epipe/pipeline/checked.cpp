@@ -26,7 +26,9 @@ void check_placement(const PipelineConfig& config) {
     throw std::invalid_argument(fmt::format("{} cuts make {} stages, but the placement {} names {}", config.cuts.size(), stages,
                                             schedule::to_string(config.placement), config.placement.worker_of.size()));
   }
-  if (const auto ok = schedule::check(config.placement); !ok) throw std::invalid_argument(ok.error().message);
+  const auto generator = schedule::find_generator(config.schedule);
+  if (!generator) throw std::invalid_argument(generator.error().message);
+  if (const auto ok = schedule::check(generator.value(), config.placement); !ok) throw std::invalid_argument(ok.error().message);
 }
 
 // A device that LibTorch would only miss later, with a trace of its own.

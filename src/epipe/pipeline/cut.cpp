@@ -4,12 +4,13 @@
 #include <stdexcept>
 
 #include "epipe/boundary/direct.h"
+#include "epipe/boundary/receiver.h"
 #include "epipe/transport/inproc/inproc.h"
 
 namespace epipe::pipeline {
 namespace {
 
-using boundary::Parcel;
+using boundary::MicroBatchTensors;
 using boundary::Traffic;
 using wire::Direction;
 
@@ -20,8 +21,8 @@ boundary::BoundaryConfig boundary_config(const Cut::Config& config, Side side, D
   b.direction = direction;
   b.capacity = config.capacity;
   b.timeout = config.timeout;
+  b.codec_threads = config.codec_threads;
   b.flag_non_finite = config.flag_non_finite;
-  b.plain_tail = config.moments && direction == Direction::kBackward;
   b.device = config.devices[static_cast<std::size_t>(side)];
   b.tracer = config.tracer;
   return b;
@@ -30,10 +31,10 @@ boundary::BoundaryConfig boundary_config(const Cut::Config& config, Side side, D
 // By its only thread.
 class WithinWorker final : public Cut {
  public:
-  void send(Direction direction, Parcel parcel) override { waiting(direction).push_back(std::move(parcel)); }
+  void send(Direction direction, MicroBatchTensors tensors) override { waiting(direction).push_back(std::move(tensors)); }
   std::vector<torch::Tensor> recv(Direction direction, std::uint64_t, std::uint32_t micro_batch) override {
     auto& queue = waiting(direction);
-    if (queue.empty() || queue.front().micro_batch != micro_batch) {
+    if (queue.empty() || queue.front().index != micro_batch) {
       throw std::logic_error("the schedule asks for a tensor before it was made");
     }
     auto tensors = std::move(queue.front().tensors);
@@ -47,9 +48,9 @@ class WithinWorker final : public Cut {
   void join() override {}
 
  private:
-  std::deque<Parcel>& waiting(Direction direction) { return waiting_[static_cast<std::size_t>(direction)]; }
+  std::deque<MicroBatchTensors>& waiting(Direction direction) { return waiting_[static_cast<std::size_t>(direction)]; }
 
-  std::array<std::deque<Parcel>, 2> waiting_;  // by direction
+  std::array<std::deque<MicroBatchTensors>, 2> waiting_;  // by direction
 };
 
 class OnDevice final : public Cut {
@@ -58,7 +59,7 @@ class OnDevice final : public Cut {
       : directs_{boundary::Direct(boundary_config(config, Side::kEarlier, Direction::kForward)),
                  boundary::Direct(boundary_config(config, Side::kLater, Direction::kBackward))} {}
 
-  void send(Direction direction, Parcel parcel) override { direct(direction).send(std::move(parcel)); }
+  void send(Direction direction, MicroBatchTensors tensors) override { direct(direction).send(std::move(tensors)); }
   std::vector<torch::Tensor> recv(Direction direction, std::uint64_t step, std::uint32_t micro_batch) override {
     return direct(direction).recv(step, micro_batch);
   }
@@ -90,12 +91,9 @@ class Linked final : public Cut {
     end.receiver = std::make_unique<boundary::Receiver>(in, *end.link, on_failure);
   }
 
-  void send(Direction direction, Parcel parcel) override { sending(direction).sender->send(std::move(parcel)); }
+  void send(Direction direction, MicroBatchTensors tensors) override { sending(direction).sender->send(std::move(tensors)); }
   std::vector<torch::Tensor> recv(Direction direction, std::uint64_t step, std::uint32_t micro_batch) override {
     return receiving(direction).receiver->recv(step, micro_batch);
-  }
-  torch::Tensor sent(std::uint64_t step, std::uint32_t micro_batch) override {
-    return sending(Direction::kForward).sender->sent(step, micro_batch);
   }
   void finish_encoding() override {
     for (End& end : ends_) {

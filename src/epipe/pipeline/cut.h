@@ -4,7 +4,7 @@
 #include <memory>
 #include <vector>
 
-#include "epipe/boundary/boundary.h"
+#include "epipe/boundary/sender.h"
 
 namespace epipe::pipeline {
 
@@ -19,9 +19,9 @@ class Cut {
     std::string forward = "none";  // codec specs
     std::string backward = "none";
     std::uint16_t index = 0;
-    std::size_t capacity = 1;  // parcels per direction
+    std::size_t capacity = 1;  // micro-batches per direction
     transport::Timeout timeout = transport::kNoTimeout;
-    bool moments = false;                                               // of gradients travel beside them
+    int codec_threads = 1;                                              // of each sender and each receiver
     bool flag_non_finite = false;                                       // see boundary/boundary.h
     std::array<torch::Device, 2> devices = {torch::kCPU, torch::kCPU};  // of the workers, by side
     Tracer* tracer = nullptr;                                           // outlives the cut
@@ -41,10 +41,8 @@ class Cut {
   Cut& operator=(const Cut&) = delete;
 
   // By the worker of the sending stage, and by that of the receiving one.
-  virtual void send(wire::Direction direction, boundary::Parcel parcel) = 0;
+  virtual void send(wire::Direction direction, boundary::MicroBatchTensors tensors) = 0;
   virtual std::vector<torch::Tensor> recv(wire::Direction direction, std::uint64_t step, std::uint32_t micro_batch) = 0;
-  // By the worker of the earlier stage: what the later one got of a parcel that was to be kept. Undefined where it got what was sent.
-  virtual torch::Tensor sent(std::uint64_t, std::uint32_t) { return {}; }
 
   // Waits until all that was sent from here is encoded, or looked at.
   virtual void finish_encoding() = 0;

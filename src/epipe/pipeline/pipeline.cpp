@@ -21,8 +21,13 @@ using schedule::Action;
 using schedule::Kind;
 using wire::Direction;
 
+// Evaluation runs the forwards of gpipe; nothing is kept for a backward, so nothing limits how far it runs ahead.
+constexpr std::string_view kEvaluation = "gpipe";
+
+int queue_capacity(std::string_view schedule) { return schedule::find_generator(schedule).value().queue_capacity; }
+
 void keep_forwards(schedule::Schedule& schedule) {
-  for (auto& actions : schedule.per_worker) std::erase_if(actions, [](const Action& a) { return a.kind == Kind::kBackward; });
+  for (auto& actions : schedule.per_worker) std::erase_if(actions, [](const Action& a) { return a.kind != Kind::kForward; });
 }
 
 // In the order of micro-batches; those that are not here are 0.
@@ -78,9 +83,6 @@ class Pipeline::Impl {
     const CutCodecs& codecs = config_.codecs[static_cast<std::size_t>(j)];
     return config_.placement.crosses(j) || (workers() == 1 && (codecs.forward != "none" || codecs.backward != "none"));
   }
-  bool keeps_moments(int j) const {
-    return config_.moments && is_coded(j) && config_.codecs[static_cast<std::size_t>(j)].backward != "none";
-  }
   int worker_of(int stage) const { return config_.placement.worker_of[static_cast<std::size_t>(stage)]; }
 
   PipelineConfig config_;
@@ -119,8 +121,6 @@ void Pipeline::Impl::make_stages(const std::vector<std::shared_ptr<Layer>>& laye
     Stage::Options options;
     options.recompute = config_.recompute;
     options.precision = config_.precision;
-    options.input_moments = j > 0 && keeps_moments(static_cast<int>(j) - 1);
-    options.output_moments = j < config_.cuts.size() && keeps_moments(static_cast<int>(j));
     if (j == 0) options.input_edge = config_.input_edge;
     // What topk dropped on the way here has no part in the result, so its gradient is dropped on the way back.
     options.mask_gradients = j > 0 && is_coded(static_cast<int>(j) - 1) && config_.codecs[j - 1].forward.starts_with("topk:");
@@ -161,12 +161,10 @@ std::unique_ptr<Cut> Pipeline::Impl::make_cut(int j) {
   cut.forward = config_.codecs[static_cast<std::size_t>(j)].forward;
   cut.backward = config_.codecs[static_cast<std::size_t>(j)].backward;
   cut.index = static_cast<std::uint16_t>(j);
-  // Evaluation runs the forwards of gpipe, whatever training runs.
-  cut.capacity =
-      static_cast<std::size_t>(std::max(schedule::queue_capacity(config_.policy), schedule::queue_capacity(schedule::Policy::kGpipe)));
+  cut.capacity = static_cast<std::size_t>(std::max(queue_capacity(config_.schedule), queue_capacity(kEvaluation)));
   if (earlier == later) cut.capacity = std::max(cut.capacity, static_cast<std::size_t>(config_.chunks));  // its worker must never wait
   cut.timeout = config_.remote.timeout;
-  cut.moments = keeps_moments(j);
+  cut.codec_threads = config_.codec_threads;
   cut.flag_non_finite = config_.loss_scaling;
   cut.devices = {config_.devices[static_cast<std::size_t>(earlier)], config_.devices[static_cast<std::size_t>(later)]};
   cut.tracer = config_.tracer;
@@ -179,12 +177,10 @@ std::unique_ptr<Cut> Pipeline::Impl::make_cut(int j) {
 const schedule::Schedule& Pipeline::Impl::schedule_for(int chunks, bool training) {
   const auto found = schedules_.find({chunks, training});
   if (found != schedules_.end()) return found->second;
-  // Evaluation runs the forwards of gpipe; nothing is kept for a backward, so nothing limits how far it runs ahead.
-  const auto policy = training ? config_.policy : schedule::Policy::kGpipe;
-  auto made = schedule::generate(policy, config_.placement, chunks);
+  const std::string_view name = training ? std::string_view(config_.schedule) : kEvaluation;
+  auto made = schedule::generate(name, config_.placement, chunks);
   if (!made) throw std::invalid_argument(made.error().message);
-  if (const auto valid = schedule::validate(made.value(), schedule::queue_capacity(policy)); !valid)
-    throw std::logic_error(valid.error().message);
+  if (const auto valid = schedule::validate(made.value(), queue_capacity(name)); !valid) throw std::logic_error(valid.error().message);
   if (!training) keep_forwards(made.value());
   return schedules_.emplace(std::pair{chunks, training}, std::move(made).value()).first->second;
 }

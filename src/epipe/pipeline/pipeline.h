@@ -42,16 +42,16 @@ struct RemoteWorkers {
 using TensorObserver = std::function<void(int cut, wire::Direction direction, int micro_batch, const Tensors& tensors)>;
 
 struct PipelineConfig {
-  std::vector<std::size_t> cuts;  // layer index at which each stage but the first begins, ascending; none: one stage
-  schedule::Placement placement;  // the worker of each stage; empty: stage j on worker j
-  schedule::Policy policy = schedule::Policy::kGpipe;
+  std::vector<std::size_t> cuts;       // layer index at which each stage but the first begins, ascending; none: one stage
+  schedule::Placement placement;       // the worker of each stage; empty: stage j on worker j
+  std::string schedule = "gpipe";      // see schedule/generate.h
   int chunks = 1;                      // micro-batches per batch
   int threads = 1;                     // of each worker inside an operator
   std::vector<torch::Device> devices;  // of each worker; empty: the CPU
   // By cut; empty: none everywhere. Cuts within one of several workers are handed over as they are; with a single worker every cut is
   // coded, which simulates the compression of a pipeline.
   std::vector<CutCodecs> codecs;
-  bool moments = false;                                  // of coded gradients travel beside them (moments.h)
+  int codec_threads = 1;                                 // of each sender and each receiver at a cut; they change no result
   bool recompute = false;                                // keep only the inputs of a stage between forward and backward
   layer::Precision precision = layer::Precision::kFp32;  // of products and convolutions; tensors cross a cut in the type they have
   bool loss_scaling = false;                             // a step may find NaN or Inf: it says so in its result, and does not fail
@@ -59,7 +59,7 @@ struct PipelineConfig {
   std::int64_t input_edge = 0;                           // the first stage resizes the images it is given to this; 0: it does not
   GradientExchange* exchange = nullptr;                  // of the only worker that is here, with its replicas; outlives the pipeline
   Tracer* tracer = nullptr;                              // outlives the pipeline; null: no timeline
-  TensorObserver tap{};                                  // null: nobody looks
+  TensorObserver observer{};                             // null: nobody looks
   std::uint64_t seed = 0;
 };
 

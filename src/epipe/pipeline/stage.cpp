@@ -1,7 +1,5 @@
 #include "epipe/pipeline/stage.h"
 
-#include "epipe/pipeline/moments.h"
-
 #include <torch/csrc/autograd/autograd.h>
 
 #include <algorithm>
@@ -23,6 +21,7 @@ void Stage::commit_batch() { layer::commit_batch(layers_); }
 
 void Stage::reset() {
   live_.clear();
+  split_.clear();
   peak_live_ = 0;
   for (const auto& layer : layers_) {
     for (auto& parameter : layer->parameters()) parameter.mutable_grad() = torch::Tensor();
@@ -94,10 +93,6 @@ bool Stage::gradients_finite() const {
   return finite.empty() || torch::stack(finite).all().item<bool>();
 }
 
-bool Stage::expects_moments(const Tensors& outputs) const {
-  return options_.output_moments && outputs.size() == 1 && has_moments(outputs[0]);
-}
-
 Stage::Live Stage::take_live(int i) {
   const auto found = live_.find(i);
   TORCH_CHECK(found != live_.end(), "backward of micro-batch ", i, " without its forward");
@@ -106,47 +101,77 @@ Stage::Live Stage::take_live(int i) {
   return live;
 }
 
-Stage::InputGradients Stage::backward_from_loss(int i, const torch::Tensor& loss) {
-  const Live live = take_live(i);
-  const bool trains = std::any_of(live.outputs.begin(), live.outputs.end(), [](const auto& output) { return output.requires_grad(); });
-  if (trains) loss.backward();
-  return input_gradients(live);
+namespace {
+
+bool wants_gradients(const Tensors& outputs) {
+  return std::any_of(outputs.begin(), outputs.end(), [](const auto& output) { return output.requires_grad(); });
 }
 
-Stage::InputGradients Stage::backward(int i, Tensors gradients) {
-  Live live = take_live(i);
-  if (options_.recompute) live.outputs = run_layers(live.inputs, live.at);
-  if (expects_moments(live.outputs)) {
-    TORCH_CHECK(gradients.size() == 2 || gradients.size() == 3, "expected a gradient and its moments, got ", gradients.size(), " tensors");
-    const auto there = gradients.size() == 3 ? gradients[2].to(device_) : live.outputs[0];
-    gradients = {with_moments(gradients[0].to(device_), there, gradients[1])};
-  }
-  TORCH_CHECK(gradients.size() == live.outputs.size(), "expected ", live.outputs.size(), " gradients, got ", gradients.size());
+Tensors gradients_in(const Tensors& leaves) {
+  Tensors gradients;
+  for (const auto& leaf : leaves) gradients.push_back(leaf.grad());
+  return gradients;
+}
 
-  Tensors outputs;
-  Tensors seeds;
+}  // namespace
+
+Tensors Stage::backward_from_loss(int i, const torch::Tensor& loss) {
+  const Live live = take_live(i);
+  if (wants_gradients(live.outputs)) loss.backward();
+  return input_gradients(live, gradients_in(live.inputs));
+}
+
+Tensors Stage::backward(int i, const Tensors& gradients) {
+  Live live = take_live(i);
+  const Start start = start_of(live, gradients);
+  if (!start.outputs.empty()) torch::autograd::backward(start.outputs, start.gradients);
+  return input_gradients(live, gradients_in(live.inputs));
+}
+
+Stage::Start Stage::start_of(Live& live, const Tensors& gradients) {
+  if (options_.recompute) live.outputs = run_layers(live.inputs, live.at);
+  TORCH_CHECK(gradients.size() == live.outputs.size(), "expected ", live.outputs.size(), " gradients, got ", gradients.size());
+  Start start;
   for (std::size_t k = 0; k < gradients.size(); ++k) {
     if (!gradients[k].defined() || !live.outputs[k].requires_grad()) continue;
-    outputs.push_back(live.outputs[k]);
-    seeds.push_back(gradients[k].to(device_));
+    start.outputs.push_back(live.outputs[k]);
+    start.gradients.push_back(gradients[k].to(device_));
   }
-  if (!outputs.empty()) torch::autograd::backward(outputs, seeds);
-  return input_gradients(live);
+  return start;
 }
 
-Stage::InputGradients Stage::input_gradients(const Live& live) const {
-  InputGradients result;
-  for (const auto& input : live.inputs) {
-    torch::Tensor gradient = input.grad();
+Tensors Stage::backward_input_from_loss(int i, const torch::Tensor& loss) {
+  const Live live = take_live(i);
+  return split_backward(i, wants_gradients(live.outputs) ? Start{{loss}, {torch::ones_like(loss)}} : Start{}, live);
+}
+
+Tensors Stage::backward_input(int i, const Tensors& gradients) {
+  Live live = take_live(i);
+  const Start start = start_of(live, gradients);
+  return split_backward(i, start, live);
+}
+
+Tensors Stage::split_backward(int i, const Start& start, const Live& live) {
+  return input_gradients(live, split_[i].run_inputs(start.outputs, start.gradients, live.inputs));
+}
+
+void Stage::backward_weights(int i) {
+  auto split = split_.extract(i);
+  TORCH_CHECK(!split.empty(), "gradients of the weights for micro-batch ", i, " before that of the input");
+  split.mapped().run_weights();
+}
+
+// `gradients` as autograd has them: none where an input had no part in the outputs.
+Tensors Stage::input_gradients(const Live& live, const Tensors& gradients) const {
+  Tensors all;
+  for (std::size_t k = 0; k < live.inputs.size(); ++k) {
+    const torch::Tensor& input = live.inputs[k];
+    torch::Tensor gradient = gradients[k];
     if (input.requires_grad() && !gradient.defined()) gradient = torch::zeros_like(input);
     if (options_.mask_gradients && gradient.defined()) gradient = torch::where(input.detach() == 0, torch::zeros_like(gradient), gradient);
-    result.tensors.push_back(std::move(gradient));
+    all.push_back(std::move(gradient));
   }
-  if (options_.input_moments && live.inputs.size() == 1 && has_moments(live.inputs[0])) {
-    result.tensors.push_back(moments(result.tensors[0], live.inputs[0]));
-    result.with_moments = true;
-  }
-  return result;
+  return all;
 }
 
 }  // namespace epipe::pipeline

@@ -8,12 +8,12 @@
 
 #include "epipe/layer/autocast.h"
 #include "epipe/layer/layer.h"
+#include "epipe/pipeline/split_backward.h"
 
 namespace epipe::pipeline {
 
 using layer::ForwardContext;
 using layer::Layer;
-using layer::Tensors;
 
 // Consecutive layers on one device, and the micro-batches that are between their forward and their backward. One thread uses it.
 class Stage {
@@ -22,8 +22,6 @@ class Stage {
     bool recompute = false;       // keep only the inputs of a micro-batch, and run its forward again before its backward
     bool mask_gradients = false;  // gradients of inputs that are 0 are 0
     layer::Precision precision = layer::Precision::kFp32;
-    bool input_moments = false;   // give the moments of the gradient of its input as well (moments.h)
-    bool output_moments = false;  // expect those of the gradient of its output, and put them back into it: see expects_moments()
     std::int64_t input_edge = 0;  // inputs are images of another size: resize them on the device; 0: take them as they are
   };
 
@@ -36,22 +34,22 @@ class Stage {
   // Runs micro-batch i without keeping anything.
   Tensors evaluate(const Tensors& inputs, const ForwardContext& at);
 
-  // What a backward gives to the stage before.
-  struct InputGradients {
-    Tensors tensors;
-    bool with_moments = false;  // the last tensor is those of the one before it
-  };
-  // Adds the gradients of micro-batch i to the parameters; `gradients` are those of its outputs, undefined where nobody used one. Where
-  // moments are expected, they follow the gradient, and then the output as the next stage got it, unless it got what was sent.
-  InputGradients backward(int i, Tensors gradients);
+  // Adds the gradients of micro-batch i to the parameters and gives those of its inputs; `gradients` are those of its outputs, undefined
+  // where nobody used one.
+  Tensors backward(int i, const Tensors& gradients);
   // The same from a loss that was made of its outputs, in one go.
-  InputGradients backward_from_loss(int i, const torch::Tensor& loss);
-  bool expects_moments(const Tensors& outputs) const;
+  Tensors backward_from_loss(int i, const torch::Tensor& loss);
+
+  // The same in two parts, the gradients of the inputs now and those of the parameters later (split_backward.h): backward_input() or
+  // backward_input_from_loss(), then backward_weights().
+  Tensors backward_input(int i, const Tensors& gradients);
+  Tensors backward_input_from_loss(int i, const torch::Tensor& loss);
+  void backward_weights(int i);
 
   // Whether no gradient of a parameter holds NaN or Inf. Waits for the device.
   bool gradients_finite() const;
 
-  int live() const { return static_cast<int>(live_.size()); }
+  int live() const { return static_cast<int>(live_.size() + split_.size()); }
   int peak_live() const { return peak_live_; }
 
   // Ends the batch: statistics gathered by its micro-batches are taken over.
@@ -68,15 +66,24 @@ class Stage {
     ForwardContext at;
   };
 
+  // Where a backward starts.
+  struct Start {
+    Tensors outputs;    // with their graph
+    Tensors gradients;  // theirs, all defined
+  };
+
   torch::Tensor taken(const torch::Tensor& input) const;
   Tensors run_layers(Tensors x, const ForwardContext& at);
   Live take_live(int i);
-  InputGradients input_gradients(const Live& live) const;
+  Start start_of(Live& live, const Tensors& gradients);
+  Tensors split_backward(int i, const Start& start, const Live& live);
+  Tensors input_gradients(const Live& live, const Tensors& gradients) const;
 
   std::vector<std::shared_ptr<Layer>> layers_;
   torch::Device device_;
   Options options_;
-  std::map<int, Live> live_;  // by micro-batch
+  std::map<int, Live> live_;            // by micro-batch
+  std::map<int, SplitBackward> split_;  // those that have only their parameters' gradients left to compute
   int peak_live_ = 0;
 };
 

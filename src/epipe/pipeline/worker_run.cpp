@@ -27,13 +27,20 @@ void WorkerRun::execute() {
   }
   GradientExchange* const exchange = run_.training ? parts_.config.exchange : nullptr;
   if (exchange != nullptr) exchange->begin(run_.id.step);
-  for (const Action& action : run_.schedule.per_worker[static_cast<std::size_t>(worker_)]) {
-    action.kind == Kind::kForward ? forward(action) : backward(action);
-  }
+  for (const Action& action : run_.schedule.per_worker[static_cast<std::size_t>(worker_)]) run(action);
   if (exchange != nullptr) exchange_gradients();
   if (run_.training && parts_.config.loss_scaling) look_for_non_finite();
   if (run_.then) do_then();
   for (const auto& cut : parts_.cuts) cut->finish_encoding();
+}
+
+void WorkerRun::run(const Action& action) {
+  switch (action.kind) {
+    case Kind::kForward: return forward(action);
+    case Kind::kBackward:
+    case Kind::kBackwardInput: return backward(action);
+    case Kind::kBackwardWeights: return backward_weights(action);
+  }
 }
 
 void WorkerRun::do_then() {
@@ -74,18 +81,14 @@ void WorkerRun::forward(const Action& action) {
   }
   if (is_last(j)) return;
   for (auto& tensor : tensors) tensor = tensor.detach();  // the graph ends at the cut
-  const bool keep = run_.training && stage(j).expects_moments(tensors);
-  send(j, Direction::kForward, i, std::move(tensors), {.keep = keep});
+  send(j, Direction::kForward, i, std::move(tensors));
 }
 
 // Waits only when the cut's queue is full.
-void WorkerRun::send(int j, Direction direction, int i, Tensors tensors, How how) {
-  if (parts_.config.tap && run_.training) {
-    parts_.config.tap(j, direction, i, how.plain_tail ? Tensors(tensors.begin(), tensors.end() - 1) : tensors);
-  }
+void WorkerRun::send(int j, Direction direction, int i, Tensors tensors) {
+  if (parts_.config.observer && run_.training) parts_.config.observer(j, direction, i, tensors);
   const Span span(times_.wait, parts_.config.tracer, worker_, "wait", run_.id.step);
-  cut(j).send(direction, {run_.id.step, static_cast<std::uint32_t>(i), !run_.training, run_.id.measure_error, std::move(tensors),
-                          how.plain_tail, how.keep});
+  cut(j).send(direction, {run_.id.step, static_cast<std::uint32_t>(i), !run_.training, run_.id.measure_error, std::move(tensors)});
 }
 
 Tensors WorkerRun::recv(int j, Direction direction, int i) {
@@ -124,35 +127,42 @@ void WorkerRun::finish_forward(int i, const Tensors& outputs) {
 
 void WorkerRun::backward(const Action& action) {
   const auto [kind, i, j] = action;
-  Stage::InputGradients of_inputs;
-  Tensors gradients = is_last(j) ? std::move(run_.loss_gradients[static_cast<std::size_t>(i)]) : recv(j, Direction::kBackward, i);
-  if (!is_last(j)) {
-    if (auto there = cut(j).sent(run_.id.step, static_cast<std::uint32_t>(i)); there.defined()) gradients.push_back(std::move(there));
-  }
+  Tensors of_inputs;
+  const Tensors gradients = is_last(j) ? std::move(run_.loss_gradients[static_cast<std::size_t>(i)]) : recv(j, Direction::kBackward, i);
   {
     const Span span(times_.backward, parts_.config.tracer, worker_, "backward", run_.id.step, schedule::to_string(action));
-    of_inputs = backward(i, j, std::move(gradients));
+    GradientHooks* const hooks = hooks_for(action);
+    if (hooks != nullptr) hooks->arm();
+    of_inputs = stage_backward(action, gradients);
+    if (hooks != nullptr) hooks->finish();
   }
-  if (j > 0) send(j - 1, Direction::kBackward, i, std::move(of_inputs.tensors), {.plain_tail = of_inputs.with_moments});
+  if (j > 0) send(j - 1, Direction::kBackward, i, std::move(of_inputs));
 }
 
-// Micro-batches come in ascending order, so the last one completes the gradients of the stage.
-Stage::InputGradients WorkerRun::backward(int i, int j, Tensors gradients) {
-  const bool completes = !parts_.hooks.empty() && static_cast<std::size_t>(i) + 1 == run_.chunks.size();
-  if (!completes) return stage_backward(i, j, std::move(gradients));
-  GradientHooks& hooks = *parts_.hooks[static_cast<std::size_t>(j)];
-  hooks.arm();
-  Stage::InputGradients of_inputs = stage_backward(i, j, std::move(gradients));
-  hooks.finish();
-  return of_inputs;
+void WorkerRun::backward_weights(const Action& action) {
+  const Span span(times_.backward, parts_.config.tracer, worker_, "backward", run_.id.step, schedule::to_string(action));
+  GradientHooks* const hooks = hooks_for(action);
+  if (hooks != nullptr) hooks->arm();
+  stage(action.stage).backward_weights(action.micro_batch);
+  if (hooks != nullptr) hooks->finish();
+}
+
+// Those of the stage if this action completes its gradients: micro-batches come in ascending order, so the last one to be released does.
+GradientHooks* WorkerRun::hooks_for(const Action& action) const {
+  const bool releases = schedule::info(action.kind).live < 0;
+  const bool completes = releases && static_cast<std::size_t>(action.micro_batch) + 1 == run_.chunks.size();
+  return completes && !parts_.hooks.empty() ? parts_.hooks[static_cast<std::size_t>(action.stage)].get() : nullptr;
 }
 
 // The last stage goes back from the loss: one run of autograd instead of two.
-Stage::InputGradients WorkerRun::stage_backward(int i, int j, Tensors gradients) {
+Tensors WorkerRun::stage_backward(const Action& action, const Tensors& gradients) {
+  const auto [kind, i, j] = action;
+  const bool split = kind == Kind::kBackwardInput;
   if (is_last(j) && !parts_.config.recompute) {
-    return stage(j).backward_from_loss(i, std::exchange(run_.scaled_losses[static_cast<std::size_t>(i)], {}));
+    const torch::Tensor loss = std::exchange(run_.scaled_losses[static_cast<std::size_t>(i)], {});
+    return split ? stage(j).backward_input_from_loss(i, loss) : stage(j).backward_from_loss(i, loss);
   }
-  return stage(j).backward(i, std::move(gradients));
+  return split ? stage(j).backward_input(i, gradients) : stage(j).backward(i, gradients);
 }
 
 // Tensors for other workers are on their way by now.

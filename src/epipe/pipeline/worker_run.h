@@ -49,15 +49,13 @@ class WorkerRun {
   void execute();
 
  private:
+  void run(const schedule::Action& action);
   void forward(const schedule::Action& action);
   void backward(const schedule::Action& action);
-  Stage::InputGradients backward(int i, int j, Tensors gradients);
-  Stage::InputGradients stage_backward(int i, int j, Tensors gradients);
-  struct How {
-    bool plain_tail = false;  // see boundary::Parcel
-    bool keep = false;
-  };
-  void send(int j, wire::Direction direction, int i, Tensors tensors, How how);
+  void backward_weights(const schedule::Action& action);
+  Tensors stage_backward(const schedule::Action& action, const Tensors& gradients);
+  GradientHooks* hooks_for(const schedule::Action& action) const;
+  void send(int j, wire::Direction direction, int i, Tensors tensors);
   Tensors recv(int j, wire::Direction direction, int i);
   void finish_forward(int i, const Tensors& outputs);
   void exchange_gradients();

@@ -1,27 +1,45 @@
 #pragma once
 
+#include <span>
+#include <string>
 #include <string_view>
+#include <vector>
 
 #include "epipe/schedule/costs.h"
 #include "epipe/schedule/schedule.h"
 
 namespace epipe::schedule {
 
-enum class Policy : std::uint8_t {
-  kGpipe,  // every forward, then every backward; a stage holds all m micro-batches
-  k1f1b,   // a backward as soon as the pipeline is full; stage j holds at most n - j micro-batches
+// What a generator is asked for: a placement it takes, 1 to kMaxChunks micro-batches, costs that fit.
+struct Request {
+  const Placement& placement;
+  int chunks;
+  const Costs& costs;  // decide what overlaps with what, not the result of the training
+  int queue_capacity;  // of the generator
 };
 
-std::string_view name(Policy policy);  // "gpipe", "1f1b"
-Result<Policy> parse_policy(std::string_view name);
+enum class Placements : std::uint8_t { kAny, kChain };
 
-// Frames per cut and direction that the queues between workers must hold for the policy's orders to run without a deadlock.
-// 1f1b needs 1 on every placement. gpipe could be ordered for 1 as well, but 2 let the first worker of a ring run ahead far enough to
-// hide a transfer: 0,1,0 with m = 8, F = 1, B = 2 and transfers of 1 takes 48 instead of 58. On a chain its order needs only 1.
-int queue_capacity(Policy policy);
+struct Generator {
+  std::string_view name;  // as --schedule takes it
+  std::string_view help;
+  Schedule (*generate)(const Request& request);
+  int queue_capacity;  // frames per cut and direction that the queues between workers must hold for its orders to run without a deadlock
+  Placements placements;
+  bool splits_backward;  // into Bi and Bw, on some stages
+};
 
-// For any placement. `costs` decide what overlaps with what, not the result of the training; every worker must be given the same.
-Result<Schedule> generate(Policy policy, const Placement& placement, int chunks, const Costs& costs);
-Result<Schedule> generate(Policy policy, const Placement& placement, int chunks);  // every action costs 1, transfers nothing
+// The known schedules. To add one: a function in a file of its own, its line in generators.h, and its line in the table of generate.cpp.
+std::span<const Generator> generators();
+Result<Generator> find_generator(std::string_view name);
+std::vector<std::string> schedule_names();
+std::string schedule_help();  // a line of text that names and explains them all
+
+// Whether it can run on this placement.
+Result<void> check(const Generator& generator, const Placement& placement);
+
+// Every worker must be given the same `costs`. The error of an unknown name lists the known ones.
+Result<Schedule> generate(std::string_view name, const Placement& placement, int chunks, const Costs& costs);
+Result<Schedule> generate(std::string_view name, const Placement& placement, int chunks);  // with slot_costs()
 
 }  // namespace epipe::schedule

@@ -10,7 +10,7 @@ namespace {
 
 Result<Timeline> slots(const Schedule& schedule) {
   EPIPE_TRY(check(schedule.placement));
-  return simulate(schedule, equal_costs(schedule.placement.stages(), 1, 1));
+  return simulate(schedule, slot_costs(schedule));
 }
 
 void append_row(std::string& out, const std::string& title, const std::vector<std::string>& cells, std::size_t width) {
@@ -21,6 +21,11 @@ void append_row(std::string& out, const std::string& title, const std::vector<st
 }
 
 }  // namespace
+
+Costs slot_costs(const Schedule& schedule) {
+  const bool splits = std::find(schedule.split.begin(), schedule.split.end(), true) != schedule.split.end();
+  return slot_costs(schedule.placement.stages(), splits);
+}
 
 Result<std::string> to_grid(const Schedule& schedule) {
   const auto timeline = slots(schedule);
@@ -33,9 +38,11 @@ Result<std::string> to_grid(const Schedule& schedule) {
   for (std::size_t w = 0; w < rows.size(); ++w) {
     for (std::size_t k = 0; k < schedule.per_worker[w].size(); ++k) {
       const Action& a = schedule.per_worker[w][k];
-      std::string& cell = rows[w][static_cast<std::size_t>(timeline.value().per_worker[w][k].start)];
-      cell = fmt::format("{}{}.{}", letter(a.kind), a.micro_batch, a.stage);
-      width = std::max(width, cell.size());
+      const Interval& time = timeline.value().per_worker[w][k];
+      const auto cell = rows[w].begin() + static_cast<std::ptrdiff_t>(time.start);
+      std::fill(cell, rows[w].begin() + static_cast<std::ptrdiff_t>(time.end), "==");
+      *cell = fmt::format("{}{}.{}", letters(a.kind), a.micro_batch, a.stage);
+      width = std::max(width, cell->size());
     }
   }
   std::string out;
@@ -52,7 +59,7 @@ Result<std::string> to_csv(const Schedule& schedule) {
     for (std::size_t k = 0; k < schedule.per_worker[w].size(); ++k) {
       const Action& a = schedule.per_worker[w][k];
       const auto slot = static_cast<long>(timeline.value().per_worker[w][k].start);
-      fmt::format_to(std::back_inserter(out), "{},{},{},{},{}\n", w, slot, letter(a.kind), a.micro_batch, a.stage);
+      fmt::format_to(std::back_inserter(out), "{},{},{},{},{}\n", w, slot, letters(a.kind), a.micro_batch, a.stage);
     }
   }
   return out;

@@ -1,6 +1,7 @@
 #include "epipe/schedule/replay.h"
 
 #include <algorithm>
+#include <array>
 
 namespace epipe::schedule {
 namespace {
@@ -28,33 +29,25 @@ class Replay {
     std::size_t next = 0;
     bool has_input = false;  // of the next action, whose output still needs room
   };
-  struct Stage {
-    int forward_taken = 0;  // inputs taken and outputs put, so far
-    int forward_put = 0;
-    int backward_taken = 0;
-    int backward_put = 0;
+  struct Count {
+    int taken = 0;  // inputs taken and outputs put, so far
+    int put = 0;
   };
+  using Stage = std::array<Count, kKinds.size()>;  // by kind
 
-  const Stage& at(int j) const { return stages_[static_cast<std::size_t>(j)]; }
-
-  // The action whose output this one takes; any but a forward of stage 0 has one.
-  Action source(const Action& a) const {
-    if (a.kind == Kind::kForward) return {a.kind, a.micro_batch, a.stage - 1};
-    const bool last = a.stage + 1 == schedule_.placement.stages();
-    return last ? Action{Kind::kForward, a.micro_batch, a.stage} : Action{Kind::kBackward, a.micro_batch, a.stage + 1};
-  }
+  const Count& count(Kind kind, int j) const { return stages_[static_cast<std::size_t>(j)][static_cast<std::size_t>(kind)]; }
 
   bool input_there(const Action& a) const {
-    if (a.kind == Kind::kForward && a.stage == 0) return true;
-    const Action from = source(a);
-    return (from.kind == Kind::kForward ? at(from.stage).forward_put : at(from.stage).backward_put) > a.micro_batch;
+    const auto from = schedule_.source(a);
+    return !from || count(from->kind, from->stage).put > a.micro_batch;
   }
 
   bool room_for_output(const Action& a) const {
-    const int to = a.kind == Kind::kForward ? a.stage + 1 : a.stage - 1;
-    if (to < 0 || to == schedule_.placement.stages() || !schedule_.placement.crosses(std::min(a.stage, to))) return true;
-    const int taken = a.kind == Kind::kForward ? at(to).forward_taken : at(to).backward_taken;
-    return a.micro_batch - taken < capacity_;
+    const auto direction = info(a.kind).direction;
+    if (!direction) return true;
+    const int to = next_stage(*direction, a.stage);
+    if (to < 0 || to == schedule_.placement.stages() || !schedule_.placement.crosses(cut_after(*direction, a.stage))) return true;
+    return a.micro_batch - count(schedule_.kind_of(*direction, to), to).taken < capacity_;
   }
 
   // Takes an input or puts an output.
@@ -62,24 +55,23 @@ class Replay {
     Worker& worker = workers_[w];
     if (worker.next == schedule_.per_worker[w].size()) return false;
     const Action& a = schedule_.per_worker[w][worker.next];
-    Stage& stage = stages_[static_cast<std::size_t>(a.stage)];
+    Count& done = stages_[static_cast<std::size_t>(a.stage)][static_cast<std::size_t>(a.kind)];
     if (!worker.has_input) {
       if (!input_there(a)) return false;
-      ++(a.kind == Kind::kForward ? stage.forward_taken : stage.backward_taken);
+      ++done.taken;
       worker.has_input = true;
       return true;
     }
     if (!room_for_output(a)) return false;
-    ++(a.kind == Kind::kForward ? stage.forward_put : stage.backward_put);
+    ++done.put;
     worker = {worker.next + 1, false};
     return true;
   }
 
   std::string reason(std::size_t w) const {
     const Action& a = schedule_.per_worker[w][workers_[w].next];
-    const int cut = a.kind == Kind::kForward ? a.stage : a.stage - 1;
-    if (workers_[w].has_input) return fmt::format("waits for room in the queue of cut {}, which holds {}", cut, capacity_);
-    return fmt::format("waits for {}", to_string(source(a)));
+    if (!workers_[w].has_input) return fmt::format("waits for {}", to_string(*schedule_.source(a)));
+    return fmt::format("waits for room in the queue of cut {}, which holds {}", cut_after(*info(a.kind).direction, a.stage), capacity_);
   }
 
   // The first worker that did not reach the end, then the others.

@@ -11,7 +11,9 @@ struct PerCut {
   std::vector<double> forward;   // [n-1]
   std::vector<double> backward;  // [n-1]
 
-  double at(Kind direction, int cut) const { return (direction == Kind::kForward ? forward : backward)[static_cast<std::size_t>(cut)]; }
+  double at(Direction direction, int cut) const {
+    return (direction == Direction::kForward ? forward : backward)[static_cast<std::size_t>(cut)];
+  }
 };
 
 // What a step needs besides the actions, in the unit of the costs. Nothing is charged where a cut stays within one worker.

@@ -6,8 +6,8 @@ namespace epipe::schedule {
 namespace {
 
 // The stages before and after a cut, as a tensor passes it.
-int source(Kind direction, int cut) { return direction == Kind::kForward ? cut : cut + 1; }
-int target(Kind direction, int cut) { return direction == Kind::kForward ? cut + 1 : cut; }
+int source(Direction direction, int cut) { return direction == Direction::kForward ? cut : cut + 1; }
+int target(Direction direction, int cut) { return next_stage(direction, source(direction, cut)); }
 
 }  // namespace
 
@@ -16,16 +16,16 @@ SharedRun::SharedRun(const Schedule& schedule, const Costs& costs, const Resourc
   for (const int machine : resources.machine_of) threads_.push_back(stations_.add(machine));
   working_.resize(threads_.size());
   intervals_.resize(threads_.size());
-  for (const Kind direction : {Kind::kForward, Kind::kBackward}) {
+  for (const Direction direction : kDirections) {
     arrived_[direction].resize(schedule.placement.worker_of.size(), 0);
     for (int cut = 0; cut + 1 < schedule.placement.stages(); ++cut) {
       if (schedule.placement.crosses(cut)) add_way(direction, cut);
     }
   }
-  arrived_[Kind::kForward][0] = schedule.chunks;
+  arrived_[Direction::kForward][0] = schedule.chunks;
 }
 
-void SharedRun::add_way(Kind direction, int cut) {
+void SharedRun::add_way(Direction direction, int cut) {
   const int from = source(direction, cut);
   const int to = target(direction, cut);
   ways_[{direction, cut}] = {stations_.add(machine_of(from)), stations_.add(machine_of(to))};
@@ -42,9 +42,10 @@ std::vector<std::vector<Interval>> SharedRun::run() {
   return std::move(intervals_);
 }
 
-// Inputs arrive in micro-batch order.
+// Inputs arrive in micro-batch order. What takes none from a cut follows its own worker's earlier actions.
 bool SharedRun::input_there(const Action& action) const {
-  return arrived_.at(action.kind)[static_cast<std::size_t>(action.stage)] > action.micro_batch;
+  const auto direction = info(action.kind).direction;
+  return !direction || arrived_.at(*direction)[static_cast<std::size_t>(action.stage)] > action.micro_batch;
 }
 
 void SharedRun::start_next(std::size_t worker) {
@@ -62,20 +63,22 @@ void SharedRun::start_next(std::size_t worker) {
 }
 
 void SharedRun::finish(const Action& action) {
-  const bool forward = action.kind == Kind::kForward;
-  if (forward && action.stage + 1 == schedule_.placement.stages()) return arrive(Kind::kBackward, action.stage);  // the loss
-  if (!forward && action.stage == 0) return;
-  send(action.kind, forward ? action.stage : action.stage - 1);
+  const auto direction = info(action.kind).direction;
+  if (!direction) return;
+  const int to = next_stage(*direction, action.stage);
+  if (to < 0) return;
+  if (to == schedule_.placement.stages()) return arrive(Direction::kBackward, action.stage);  // the loss
+  send(*direction, cut_after(*direction, action.stage));
 }
 
-void SharedRun::send(Kind direction, int cut) {
+void SharedRun::send(Direction direction, int cut) {
   if (!schedule_.placement.crosses(cut)) return arrive(direction, target(direction, cut));
   stations_.give(ways_[{direction, cut}].encoder, resources_.encode.at(direction, cut),
                  [this, direction, cut](double, double) { carry(direction, cut); });
 }
 
 // The frame is there when it is over the link and both ends have done their work for it.
-void SharedRun::carry(Kind direction, int cut) {
+void SharedRun::carry(Direction direction, int cut) {
   const Road& road = roads_[{worker_of(source(direction, cut)), worker_of(target(direction, cut))}];
   const auto missing = std::make_shared<int>(3);  // shared by the three
   const auto done = [this, direction, cut, missing](double, double) {
@@ -86,14 +89,14 @@ void SharedRun::carry(Kind direction, int cut) {
   stations_.give(road.carrier_in, resources_.carry.at(direction, cut), done);
 }
 
-void SharedRun::receive(Kind direction, int cut) {
+void SharedRun::receive(Direction direction, int cut) {
   stations_.after(resources_.latency, [this, direction, cut](double, double) {
     stations_.give(ways_[{direction, cut}].decoder, resources_.decode.at(direction, cut),
                    [this, direction, cut](double, double) { arrive(direction, target(direction, cut)); });
   });
 }
 
-void SharedRun::arrive(Kind direction, int stage) {
+void SharedRun::arrive(Direction direction, int stage) {
   ++arrived_[direction][static_cast<std::size_t>(stage)];
   start_next(static_cast<std::size_t>(worker_of(stage)));
 }

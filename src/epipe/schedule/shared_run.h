@@ -29,16 +29,16 @@ class SharedRun {
     int carrier_out = 0;
     int carrier_in = 0;
   };
-  void add_way(Kind direction, int cut);
+  void add_way(Direction direction, int cut);
   int machine_of(int stage) const;
   int worker_of(int stage) const { return schedule_.placement.worker_of[static_cast<std::size_t>(stage)]; }
   bool input_there(const Action& action) const;
   void start_next(std::size_t worker);
   void finish(const Action& action);
-  void send(Kind direction, int cut);
-  void carry(Kind direction, int cut);
-  void receive(Kind direction, int cut);
-  void arrive(Kind direction, int stage);
+  void send(Direction direction, int cut);
+  void carry(Direction direction, int cut);
+  void receive(Direction direction, int cut);
+  void arrive(Direction direction, int stage);
 
   const Schedule& schedule_;
   const Costs& costs_;
@@ -46,9 +46,9 @@ class SharedRun {
   Stations stations_;
   std::vector<int> threads_;                        // by worker
   std::vector<bool> working_;                       // by worker
-  std::map<std::pair<Kind, int>, Way> ways_;        // by direction and cut, where it crosses
+  std::map<std::pair<Direction, int>, Way> ways_;   // by direction and cut, where it crosses
   std::map<std::pair<int, int>, Road> roads_;       // by workers
-  std::map<Kind, std::vector<int>> arrived_;        // inputs so far, by stage
+  std::map<Direction, std::vector<int>> arrived_;   // inputs so far, by stage
   std::vector<std::vector<Interval>> intervals_{};  // by worker
 };
 

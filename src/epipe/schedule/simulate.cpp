@@ -1,6 +1,7 @@
 #include "epipe/schedule/simulate.h"
 
 #include <algorithm>
+#include <array>
 #include <limits>
 #include <numeric>
 
@@ -69,7 +70,7 @@ void count_live(const Schedule& schedule, Timeline& timeline) {
     int peak = 0;
     for (const Action& a : actions) {
       const auto j = static_cast<std::size_t>(a.stage);
-      const int change = a.kind == Kind::kForward ? 1 : -1;
+      const int change = info(a.kind).live;
       peak = std::max(peak, here += change);
       timeline.peak_live_of_stage[j] = std::max(timeline.peak_live_of_stage[j], live[j] += change);
     }
@@ -112,26 +113,30 @@ double serial_time(int chunks, const Costs& costs) {
 //
 //   |-- road to it --|== m x work ==|-- road from it --|
 //
-// A worker starts and ends with its first stage; the road to a link and from it is all but the link itself.
-double least_makespan(const Placement& placement, int chunks, const Costs& costs) {
-  const auto link = [&](Kind direction, int cut) { return placement.crosses(cut) ? costs.transfer(direction, cut) : 0; };
+// A worker starts and ends with its first stage; the road to a link and from it is all but the link itself. A worker that may split its
+// backwards may end with the gradients of weights, for which nobody waits: then there is no road from it.
+double least_makespan(const Placement& placement, int chunks, const Costs& costs, bool splits_backward) {
+  const auto link = [&](Direction direction, int cut) { return placement.crosses(cut) ? costs.transfer(direction, cut) : 0; };
   const auto workers = static_cast<std::size_t>(placement.workers());
-  std::vector<double> outside(workers, -1);  // both roads; unknown before the worker's first stage
+  std::vector<double> outside(workers, -1);  // the roads; unknown before the worker's first stage
   std::vector<double> work(workers, 0);
-  double road = 0;  // of one micro-batch, so far
+  std::array<double, 2> road{};  // of one micro-batch, so far, by direction
   double slowest_link = 0;
   for (int j = 0; j < placement.stages(); ++j) {
-    if (j > 0) {
-      road += link(Kind::kForward, j - 1) + link(Kind::kBackward, j - 1);
-      slowest_link = std::max({slowest_link, link(Kind::kForward, j - 1), link(Kind::kBackward, j - 1)});
+    for (const Direction direction : kDirections) {
+      const double transfer = j > 0 ? link(direction, j - 1) : 0;
+      road[static_cast<std::size_t>(direction)] += transfer;
+      slowest_link = std::max(slowest_link, transfer);
     }
     const auto w = static_cast<std::size_t>(placement.worker_of[static_cast<std::size_t>(j)]);
-    const double stage = costs.of({Kind::kForward, 0, j}) + costs.of({Kind::kBackward, 0, j});
-    if (outside[w] < 0) outside[w] = road;
-    work[w] += stage;
-    road += stage;
+    if (outside[w] < 0) outside[w] = splits_backward ? road[0] : road[0] + road[1];
+    const double whole = costs.of(Kind::kBackward, j);
+    const double input = costs.of(Kind::kBackwardInput, j);
+    work[w] += costs.of(Kind::kForward, j) + (splits_backward ? std::min(whole, input + costs.of(Kind::kBackwardWeights, j)) : whole);
+    road[0] += costs.of(Kind::kForward, j);
+    road[1] += splits_backward ? std::min(whole, input) : whole;
   }
-  double least = road + (chunks - 1) * slowest_link;
+  double least = road[0] + road[1] + (chunks - 1) * slowest_link;
   for (std::size_t w = 0; w < workers; ++w) least = std::max(least, outside[w] + chunks * work[w]);
   return least;
 }

@@ -15,7 +15,7 @@ struct Timeline {
   double makespan = 0;
   std::vector<double> bubble_of_worker;  // the idle part of the makespan, 0 to 1
   double bubble = 0;                     // the mean over the workers
-  // Most micro-batches held at once between the start of their forward and the end of their backward.
+  // Most micro-batches held at once between the start of their forward and the end of their backward, B or Bw.
   std::vector<int> peak_live_of_stage;
   std::vector<int> peak_live_of_worker;  // counted once for each of its stages
 };
@@ -28,10 +28,11 @@ Result<Timeline> simulate(const Schedule& schedule, const Costs& costs);
 // follows each other on it, first come, first served.
 Result<Timeline> simulate(const Schedule& schedule, const Costs& costs, const Resources& resources);
 
-// One worker that runs everything.
+// One worker that runs everything; it splits no backward.
 double serial_time(int chunks, const Costs& costs);
 
-// No schedule on this placement finishes earlier, so serial_time / least_makespan is the speed-up it cannot exceed. `costs` must fit.
-double least_makespan(const Placement& placement, int chunks, const Costs& costs);
+// No schedule on this placement that splits no backward finishes earlier, so serial_time / least_makespan is the speed-up it cannot
+// exceed; with `splits_backward`, none that may split them. `costs` must fit.
+double least_makespan(const Placement& placement, int chunks, const Costs& costs, bool splits_backward = false);
 
 }  // namespace epipe::schedule

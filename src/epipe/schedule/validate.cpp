@@ -1,5 +1,9 @@
 #include "epipe/schedule/validate.h"
 
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <array>
 #include <optional>
 
 #include "epipe/schedule/replay.h"
@@ -11,10 +15,10 @@ namespace {
 class Index {
  public:
   explicit Index(const Schedule& schedule)
-      : stages_(schedule.placement.worker_of.size()), at_(2 * stages_ * static_cast<std::size_t>(schedule.chunks)) {}
+      : stages_(schedule.placement.worker_of.size()), at_(kKinds.size() * stages_ * static_cast<std::size_t>(schedule.chunks)) {}
 
   std::optional<std::size_t>& operator[](const Action& a) {
-    const auto row = 2 * static_cast<std::size_t>(a.micro_batch) + (a.kind == Kind::kForward ? 0 : 1);
+    const auto row = kKinds.size() * static_cast<std::size_t>(a.micro_batch) + static_cast<std::size_t>(a.kind);
     return at_[row * stages_ + static_cast<std::size_t>(a.stage)];
   }
 
@@ -22,6 +26,17 @@ class Index {
   std::size_t stages_;
   std::vector<std::optional<std::size_t>> at_;
 };
+
+// By kind: why what the micro-batch runs before it on the same stage comes first.
+constexpr std::array<std::string_view, kKinds.size()> kWhyBefore = {"", "a forward comes before its backward",
+                                                                    "a forward comes before its backward",
+                                                                    "the gradient of the input comes before those of the weights"};
+
+std::vector<std::string_view> names(std::span<const Kind> kinds) {
+  std::vector<std::string_view> all;
+  for (const Kind kind : kinds) all.push_back(letters(kind));
+  return all;
+}
 
 class Validator {
  public:
@@ -55,6 +70,10 @@ class Validator {
     if (worker_of(a.stage) != worker) {
       return action_error(schedule_, worker, action, fmt::format("stage {} is on worker {}", a.stage, worker_of(a.stage)));
     }
+    const auto kinds = schedule_.kinds(a.stage);
+    if (std::find(kinds.begin(), kinds.end(), a.kind) == kinds.end()) {
+      return action_error(schedule_, worker, action, fmt::format("stage {} runs {}", a.stage, fmt::join(names(kinds), ", ")));
+    }
     if (index_[a]) return action_error(schedule_, worker, action, fmt::format("runs a second time; action {} is the same", *index_[a]));
     index_[a] = action;
     return {};
@@ -63,7 +82,8 @@ class Validator {
   Result<void> check_complete() {
     for (int i = 0; i < schedule_.chunks; ++i) {
       for (int j = 0; j < schedule_.placement.stages(); ++j) {
-        for (const Action& a : {Action{Kind::kForward, i, j}, Action{Kind::kBackward, i, j}}) {
+        for (const Kind kind : schedule_.kinds(j)) {
+          const Action a{kind, i, j};
           if (!index_[a]) return Error{ErrorCode::kBadSchedule, fmt::format("worker {}: {} is missing", worker_of(j), to_string(a))};
         }
       }
@@ -71,27 +91,29 @@ class Validator {
     return {};
   }
 
-  // What the worker itself must have run before: the forward of a backward, the micro-batch before on the same stage, and the stage
-  // before on the road. What other workers must have run before is the replay's business.
+  // What the worker itself must have run before: what the micro-batch runs before on the same stage, the micro-batch before, and the
+  // stage before on the road. What other workers must have run before is the replay's business.
   Result<void> check_order(std::size_t worker, std::size_t action) {
     const Action& a = schedule_.per_worker[worker][action];
     const auto first = [&](const Action& other, std::string_view why) -> Result<void> {
       if (*index_[other] < action) return {};
       return action_error(schedule_, worker, action, fmt::format("comes before {}, action {}; {}", to_string(other), *index_[other], why));
     };
-    if (a.kind == Kind::kBackward) EPIPE_TRY(first({Kind::kForward, a.micro_batch, a.stage}, "a forward comes before its backward"));
-    if (a.micro_batch > 0) EPIPE_TRY(first({a.kind, a.micro_batch - 1, a.stage}, "micro-batches run in ascending order"));
-    if (const auto stage = previous_stage_here(a)) {
-      EPIPE_TRY(first({a.kind, a.micro_batch, *stage}, "its input depends on it"));
+    const auto kinds = schedule_.kinds(a.stage);
+    if (const auto own = std::find(kinds.begin(), kinds.end(), a.kind); own != kinds.begin()) {
+      EPIPE_TRY(first({*(own - 1), a.micro_batch, a.stage}, kWhyBefore[static_cast<std::size_t>(a.kind)]));
     }
+    if (a.micro_batch > 0) EPIPE_TRY(first({a.kind, a.micro_batch - 1, a.stage}, "micro-batches run in ascending order"));
+    if (const auto before = previous_here(a)) EPIPE_TRY(first(*before, "its input depends on it"));
     return {};
   }
 
-  // The nearest stage of the same worker that the micro-batch passes before this one.
-  std::optional<int> previous_stage_here(const Action& a) const {
-    const int step = a.kind == Kind::kForward ? -1 : 1;
-    for (int j = a.stage + step; j >= 0 && j < schedule_.placement.stages(); j += step) {
-      if (worker_of(j) == worker_of(a.stage)) return j;
+  // Its like on the nearest stage of the same worker that the micro-batch passes before this one.
+  std::optional<Action> previous_here(const Action& a) const {
+    const auto direction = info(a.kind).direction;
+    if (!direction) return std::nullopt;
+    for (int j = previous_stage(*direction, a.stage); j >= 0 && j < schedule_.placement.stages(); j = previous_stage(*direction, j)) {
+      if (worker_of(j) == worker_of(a.stage)) return Action{schedule_.kind_of(*direction, j), a.micro_batch, j};
     }
     return std::nullopt;
   }
@@ -102,7 +124,7 @@ class Validator {
       for (std::size_t k = 0; k < schedule_.per_worker[w].size(); ++k) {
         const Action& a = schedule_.per_worker[w][k];
         const auto j = static_cast<std::size_t>(a.stage);
-        live[j] += a.kind == Kind::kForward ? 1 : -1;
+        live[j] += info(a.kind).live;
         if (live[j] <= schedule_.live_limit[j]) continue;
         return action_error(schedule_, w, k,
                             fmt::format("stage {} would hold {} live micro-batches; its limit is {}", j, live[j], schedule_.live_limit[j]));
@@ -127,6 +149,10 @@ Result<void> check_shape(const Schedule& schedule, int queue_capacity) {
   }
   if (schedule.live_limit.size() != schedule.placement.worker_of.size()) {
     return bad(fmt::format("expected a live limit for each of {} stages, got {}", schedule.placement.stages(), schedule.live_limit.size()));
+  }
+  if (schedule.split.size() != schedule.placement.worker_of.size()) {
+    return bad(fmt::format("expected whether the backward is split for each of {} stages, got {}", schedule.placement.stages(),
+                           schedule.split.size()));
   }
   if (queue_capacity < 1) return bad(fmt::format("a queue holds at least 1 frame, got {}", queue_capacity));
   return {};

@@ -7,8 +7,6 @@
 #include <nlohmann/json.hpp>
 #include <stdexcept>
 
-#include "epipe/model/model.h"
-#include "epipe/model/portable.h"
 #include "epipe/schedule/generate.h"
 #include "epipe/schedule/simulate.h"
 #include "epipe/train/plan.h"
@@ -18,9 +16,7 @@ namespace {
 
 // How many micro-batches the schedule holds on this worker at once.
 int in_flight(const train::Plan& plan, int worker) {
-  const auto policy = schedule::parse_policy(plan.schedule);
-  if (!policy) throw std::invalid_argument(policy.error().message);
-  const auto made = schedule::generate(policy.value(), {plan.place}, plan.chunks);
+  const auto made = schedule::generate(plan.schedule, {plan.place}, plan.chunks);
   if (!made) throw std::invalid_argument(made.error().message);
   const auto timeline = schedule::simulate(made.value(), schedule::equal_costs(static_cast<int>(plan.place.size()), 1, 2));
   if (!timeline) throw std::invalid_argument(timeline.error().message);
@@ -29,11 +25,11 @@ int in_flight(const train::Plan& plan, int worker) {
 
 }  // namespace
 
-void admit(const nlohmann::json& json, int worker, const SessionLimits& limits) {
+void admit(const nlohmann::json& json, int worker, const SessionLimits& limits, const model::Registry& models) {
   const train::Plan plan = train::plan_from_json(json);
-  if (!model::is_portable(plan.model)) {
-    auto names = model::model_names();
-    std::erase_if(names, [](const std::string& name) { return !model::is_portable(name); });
+  if (!models.is_portable(plan.model)) {
+    auto names = models.names();
+    std::erase_if(names, [&](const std::string& name) { return !models.is_portable(name); });
     throw std::invalid_argument(
         fmt::format("this server knows no model \"{}\"; it knows {}, and roberta by its config", plan.model, fmt::join(names, ", ")));
   }

@@ -15,8 +15,9 @@
 #include "epipe/serve/channel_broker.h"
 #include "epipe/serve/child.h"
 #include "epipe/serve/log.h"
-#include "epipe/train/participant.h"
-#include "epipe/train/servers.h"
+#include "epipe/session/servers.h"
+#include "epipe/session/worker_participant.h"
+#include "epipe/train/spec_trainer.h"
 #include "epipe/transport/connector.h"
 #include "epipe/transport/listener.h"
 #include "epipe/transport/measure_link.h"
@@ -45,8 +46,9 @@ bool parse(const std::map<std::string, std::string>& about, const std::string& k
 
 class Session {
  public:
-  Session(SessionConfig config, const std::atomic<bool>& drain)
+  Session(SessionConfig config, const train::Registry& registry, const std::atomic<bool>& drain)
       : config_(std::move(config)),
+        registry_(registry),
         drain_(drain),
         participant_(participant_config()),
         listener_(listen_config(), [this](Incoming i) { receive(std::move(i)); }) {}
@@ -71,14 +73,17 @@ class Session {
     return listen;
   }
 
-  train::ParticipantConfig participant_config() {
-    train::ParticipantConfig participant;
-    participant.admit = [this](const nlohmann::json& plan, int worker) { admit(plan, worker, config_.limits); };
-    participant.open_channel = [this](const train::ChannelRequest& request) { return open_channel(request); };
+  session::ParticipantConfig participant_config() {
+    train::SpecTrainerConfig trainer;
+    trainer.registry = &registry_;
+    trainer.admit = [this](const nlohmann::json& spec, int worker) { admit(spec, worker, config_.limits, registry_.models); };
+    trainer.device = torch::Device(config_.device);
+    session::ParticipantConfig participant;
+    make_trainers_from_specs(participant, std::move(trainer));
+    participant.open_channel = [this](const session::ChannelRequest& request) { return open_channel(request); };
     participant.checkpoints = config_.state_dir + "/checkpoints";
     participant.log = [](const std::string& error) { log("{}", error); };
     participant.checkpoint_bytes = config_.state_bytes;
-    participant.device = torch::Device(config_.device);
     participant.timeout = timeout_of(config_.limits.timeout);
     participant.drain = &drain_;
     return participant;
@@ -141,7 +146,7 @@ class Session {
   }
 
   // The client opens its data channels; between two servers the lower worker connects.
-  std::unique_ptr<Link> open_channel(const train::ChannelRequest& request) {
+  std::unique_ptr<Link> open_channel(const session::ChannelRequest& request) {
     if (request.peer == 0 || request.peer < request.worker) {
       return channels_.take({request.attempt, request.cut, request.peer}, timeout_of(config_.limits.timeout));
     }
@@ -153,16 +158,17 @@ class Session {
     dial.address = request.address;
     transport::Connector connector(dial);
     return connector.open(
-        train::data_channel_metadata({config_.name, config_.ticket}, request.worker, request.peer, request.cut, request.attempt));
+        session::data_channel_metadata({config_.name, config_.ticket}, request.worker, request.peer, request.cut, request.attempt));
   }
 
   SessionConfig config_;
+  const train::Registry& registry_;
   const std::atomic<bool>& drain_;
   ChannelBroker channels_;
   std::mutex mutex_;         // guards serving_
   Link* serving_ = nullptr;  // the client's commands
   Queue<std::unique_ptr<Link>> clients_{16};
-  train::WorkerParticipant participant_;
+  session::WorkerParticipant participant_;
   transport::Listener listener_;  // last: its thread uses all of the above
 };
 
@@ -181,10 +187,10 @@ void measure(const SessionConfig& config) {
 
 }  // namespace
 
-void run_session(const SessionConfig& config, const std::atomic<bool>& drain) {
+void run_session(const SessionConfig& config, const train::Registry& registry, const std::atomic<bool>& drain) {
   std::signal(SIGPIPE, SIG_IGN);  // of a log that nobody reads any more
   switch (config.purpose) {
-    case SessionConfig::Purpose::kTrain: return Session(config, drain).run();
+    case SessionConfig::Purpose::kTrain: return Session(config, registry, drain).run();
     case SessionConfig::Purpose::kMeasureLink: return measure(config);
     case SessionConfig::Purpose::kSayItsSize: fmt::print("{}", held_bytes(::getpid())); std::fflush(stdout);
   }

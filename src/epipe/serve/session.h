@@ -5,6 +5,7 @@
 #include <string>
 
 #include "epipe/serve/config.h"
+#include "epipe/train/registry.h"
 
 namespace epipe::serve {
 
@@ -28,6 +29,6 @@ struct SessionConfig {
 
 // The life of one session, in a process of its own: handles the client, and waits for it when it is lost. Returns when the run has ended,
 // when nobody came for as long as the limits allow, or when `drain` is set and the client has left.
-void run_session(const SessionConfig& config, const std::atomic<bool>& drain);
+void run_session(const SessionConfig& config, const train::Registry& registry, const std::atomic<bool>& drain);
 
 }  // namespace epipe::serve

@@ -17,7 +17,7 @@
 
 #include "epipe/base/secret.h"
 #include "epipe/serve/log.h"
-#include "epipe/train/checkpoint.h"
+#include "epipe/session/checkpoint.h"
 #include "epipe/transport/refused.h"
 
 namespace epipe::serve {
@@ -174,7 +174,7 @@ void StateStore::retire_sessions() {
     if (!is_session_name(name) || !is_folder(path)) continue;
     const std::string checkpoints = path + "/checkpoints";
     const bool running = claimed_.contains(name);
-    if (!running && train::Checkpoints(checkpoints).none()) {
+    if (!running && session::Checkpoints(checkpoints).none()) {
       retire(name);
       continue;
     }

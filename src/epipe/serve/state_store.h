@@ -22,7 +22,7 @@ bool is_ticket(std::string_view text);        // 64 hex digits
 // when the disk is needed for others, or when the session has left nothing to continue from.
 //
 //   folder/NAME/ticket          64 hex digits; with the folder from its first moment
-//   folder/NAME/checkpoints/    see train/checkpoint.h
+//   folder/NAME/checkpoints/    see session/checkpoint.h
 //   folder/new-*, removed-*     on the way to and from that
 //
 // Any thread may call. Only this user can read what is in it.

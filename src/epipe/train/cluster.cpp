@@ -5,13 +5,15 @@
 #include <numeric>
 #include <stdexcept>
 
-#include "epipe/train/participant.h"
+#include "epipe/session/worker_participant.h"
+#include "epipe/train/make_plan.h"
 #include "epipe/train/replica_participant.h"
-#include "epipe/train/run.h"
+#include "epipe/train/spec_trainer.h"
 
 namespace epipe::train {
 namespace {
 
+using session::PeerConnector;
 using transport::Group;
 
 constexpr std::uint32_t kCommands = 0;
@@ -59,35 +61,47 @@ class Ranks final : public PeerConnector {
   const Cluster& cluster_;
 };
 
-// One worker of a replica, led by its worker 0.
-void follow_leader(const TrainConfig& config, Cluster cluster) {
-  nlohmann::json own = to_json(Run(config, nullptr, nullptr).plan());
-  ParticipantConfig participant;
-  participant.admit = [&](const nlohmann::json& plan, int worker) {
-    if (config.cuts.empty() && plan.contains("cuts")) own["cuts"] = plan["cuts"];  // rank 0 chose them
-    const std::string different = differences(own, plan);
+// What this rank would tell the others, were it rank 0.
+nlohmann::json own_spec(const Registry& registry, const TrainConfig& config) {
+  const auto kind = registry.models.takes_text(config.model) ? data::DataSpec::Kind::kText : data::DataSpec::Kind::kImages;
+  const Batches batches(config, kind, 0);
+  return to_json(make_plan(registry, config, registry.models.architecture(config.model, batches.spec(), config.seed), batches));
+}
+
+// One worker of a replica, commanded by its worker 0.
+void participate_as_worker(const Registry& registry, const TrainConfig& config, Cluster cluster) {
+  nlohmann::json own = own_spec(registry, config);
+  SpecTrainerConfig trainer;
+  trainer.registry = &registry;
+  trainer.admit = [&](const nlohmann::json& spec, int worker) {
+    if (config.cuts.empty() && spec.contains("cuts")) own["cuts"] = spec["cuts"];  // rank 0 chose them
+    const std::string different = differences(own, spec);
     if (!different.empty()) {
       throw std::invalid_argument(fmt::format("rank {} has another configuration: {}", cluster.rank - cluster.worker, different));
     }
     if (worker != cluster.worker) throw std::invalid_argument(fmt::format("this is worker {}, not {}", cluster.worker, worker));
   };
-  participant.open_channel = [&](const ChannelRequest& request) { return cluster.pipeline().link(request.peer, channel_of(request.cut)); };
+  if (!config.devices.empty()) trainer.device = device_of(config.devices.at(static_cast<std::size_t>(cluster.worker)), config.local_rank);
+  trainer.codec_threads = config.codec_threads;
+  trainer.replicas = std::move(cluster.across);
+  trainer.bucket_bytes = static_cast<std::size_t>(config.bucket) << 10U;
+  session::ParticipantConfig participant;
+  make_trainers_from_specs(participant, std::move(trainer));
+  participant.open_channel = [&](const session::ChannelRequest& request) {
+    return cluster.pipeline().link(request.peer, channel_of(request.cut));
+  };
   participant.checkpoints = fmt::format("{}/checkpoints/worker-{}", config.run_dir, cluster.rank);
-  if (!config.devices.empty())
-    participant.device = device_of(config.devices.at(static_cast<std::size_t>(cluster.worker)), config.local_rank);
   participant.timeout = timeout_of(config);
   participant.keep_checkpoints = true;
-  participant.replicas = std::move(cluster.across);
-  participant.bucket_bytes = static_cast<std::size_t>(config.bucket) << 10U;
-  WorkerParticipant here(std::move(participant));
+  session::WorkerParticipant here(std::move(participant));
   const auto commands = cluster.pipeline().link(0, kCommands);
   handle_commands(*commands, here, kIdle);
 }
 
 // Worker 0 of another replica than the first.
-void lead_replica(const TrainConfig& config, Cluster cluster) {
+void participate_as_replica(const Registry& registry, const TrainConfig& config, Cluster cluster) {
   Ranks connector(cluster);
-  ReplicaParticipant here(config, connector, std::move(cluster.across));
+  ReplicaParticipant here(registry, config, connector, std::move(cluster.across));
   const auto commands = cluster.world->link(0, kLeaders);
   handle_commands(*commands, here, kIdle);
 }
@@ -98,7 +112,7 @@ std::string agreed(int rank) { return fmt::format("agreed/{}", rank); }
 // that each of them ends with the reason.
 void compare_settings(const TrainConfig& config, Group& world) {
   transport::KeyValueStore& key_values = world.key_values();
-  const nlohmann::json own = client_settings(config);
+  const nlohmann::json own = texts_of(config, {Scope::kClient, Scope::kClientMayChange});
   if (world.rank() > 0) {
     const auto theirs = nlohmann::json::parse(key_values.get("settings", timeout_of(config)), nullptr, /*allow_exceptions=*/false);
     const std::string different = differences(own, theirs);
@@ -152,8 +166,9 @@ Cluster join_cluster(const TrainConfig& config, Group& world) {
 
 std::unique_ptr<PeerConnector> connect_ranks(const Cluster& cluster) { return std::make_unique<Ranks>(cluster); }
 
-void participate(const TrainConfig& config, Cluster cluster) {
-  cluster.worker > 0 ? follow_leader(config, std::move(cluster)) : lead_replica(config, std::move(cluster));
+void participate(const Registry& registry, const TrainConfig& config, Cluster cluster) {
+  cluster.worker > 0 ? participate_as_worker(registry, config, std::move(cluster))
+                     : participate_as_replica(registry, config, std::move(cluster));
 }
 
 }  // namespace epipe::train

@@ -3,8 +3,9 @@
 #include <memory>
 #include <string>
 
+#include "epipe/session/peer_connector.h"
 #include "epipe/train/config.h"
-#include "epipe/train/peer.h"
+#include "epipe/train/registry.h"
 #include "epipe/transport/group.h"
 
 namespace epipe::train {
@@ -34,9 +35,9 @@ void check_ranks(const TrainConfig& config, int ranks);
 Cluster join_cluster(const TrainConfig& config, transport::Group& world);
 
 // For rank 0: the other workers of its replica, and the leaders of the others.
-std::unique_ptr<PeerConnector> connect_ranks(const Cluster& cluster);
+std::unique_ptr<session::PeerConnector> connect_ranks(const Cluster& cluster);
 
-// The life of a rank but 0: handles until the run has ended. Its configuration must be rank 0's. Throws what ends it.
-void participate(const TrainConfig& config, Cluster cluster);
+// The life of a rank but 0: handles commands until the run has ended. Its configuration must be rank 0's. Throws what ends it.
+void participate(const Registry& registry, const TrainConfig& config, Cluster cluster);
 
 }  // namespace epipe::train

@@ -10,7 +10,7 @@
 #include "epipe/base/file.h"
 #include "epipe/codec/frame_codec.h"
 #include "epipe/data/npy.h"
-#include "epipe/train/run.h"
+#include "epipe/train/assemble.h"
 #include "epipe/train/tensor_statistics.h"
 
 namespace epipe::train {
@@ -134,28 +134,30 @@ class Inspector {
 
 }  // namespace
 
-ordered_json inspect(const TrainConfig& config, const InspectConfig& how, Observer& observer) {
+ordered_json inspect(const Registry& registry, const TrainConfig& config, const InspectConfig& how, Observer& observer) {
   Inspector inspector(how);
   TrainConfig few = config;
   few.max_steps = how.steps;
-  Run run(few, nullptr, nullptr, nullptr, [&](int cut, Direction direction, int micro_batch, const std::vector<torch::Tensor>& tensors) {
+  AssembleOptions options;
+  options.weights = config.weights;
+  options.note = [&](const std::string& text) { observer.on_note(text); };
+  options.observer = [&](int cut, Direction direction, int micro_batch, const std::vector<torch::Tensor>& tensors) {
     inspector.look(cut, direction, micro_batch, tensors);
-  });
-  if (run.cut_names().empty()) throw std::invalid_argument("a model in one piece has no cuts to look at; say --cuts, e.g. --cuts 1,19");
-  if (!config.weights.empty()) run.begin_from(config.weights, model::NewParts::kHeadAndCodec);
-  run.connect();
-  for (const std::string& note : run.take_notes()) observer.on_note(note);
+  };
+  RunParts run = assemble(registry, few, std::move(options));
+  if (run.cut_names.empty()) throw std::invalid_argument("a model in one piece has no cuts to look at; say --cuts, e.g. --cuts 1,19");
+  run.coordinator->connect();
   const auto steps = static_cast<std::uint64_t>(how.steps);
-  const auto loader = run.training_batches(0);
+  const auto loader = run.batches->training(0);
   for (std::uint64_t s = 0; s < steps; ++s) {
     const data::LoadedBatch loaded = loader->next();
     const auto result = run.forward_backward(loaded, false);
-    run.update(loaded.step);
+    run.coordinator->commit(loaded.step, run.lr.at(static_cast<std::int64_t>(loaded.step)));
     inspector.next_step();
     const auto samples = static_cast<double>(result.samples);
     observer.on_step({loaded.epoch, s + 1, steps, result.loss, result.correct / samples, 0, 0});
   }
-  return {{"model", config.model}, {"data", config.data}, {"steps", steps}, {"cuts", inspector.to_json(run.cut_names())}};
+  return {{"model", config.model}, {"data", config.data}, {"steps", steps}, {"cuts", inspector.to_json(run.cut_names)}};
 }
 
 }  // namespace epipe::train

@@ -22,6 +22,6 @@ struct InspectConfig {
 //     *_width of the bins; the first and the last count are of what is below and above. codecs: codec, wire_bytes, bits_per_value,
 //     rel_error, or `failed`
 // Throws as train() does.
-nlohmann::ordered_json inspect(const TrainConfig& config, const InspectConfig& how, Observer& observer);
+nlohmann::ordered_json inspect(const Registry& registry, const TrainConfig& config, const InspectConfig& how, Observer& observer);
 
 }  // namespace epipe::train

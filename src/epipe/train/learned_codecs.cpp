@@ -24,7 +24,7 @@ std::optional<model::LearnedCodec> take_learned(pipeline::CutCodecs& codecs, std
 }
 
 // Shapes depend on the data's shape only, so any values will do.
-std::vector<model::LayerCost> costs_of_one_sample(const model::Model& model, const data::DataSpec& data) {
+std::vector<model::LayerCost> costs_of_one_sample(const model::Architecture& architecture, const data::DataSpec& data) {
   const bool text = data.kind == data::DataSpec::Kind::kText;
   std::vector<std::int64_t> shape = {1};
   shape.insert(shape.end(), data.shape.begin(), data.shape.end());
@@ -32,17 +32,17 @@ std::vector<model::LayerCost> costs_of_one_sample(const model::Model& model, con
   at.training = false;
   at.samples = {0};
   if (text) at.side = {torch::ones(shape)};
-  return model::layer_costs(model, {torch::zeros(shape, text ? torch::kInt64 : torch::kFloat32)}, at);
+  return model::layer_costs(architecture, {torch::zeros(shape, text ? torch::kInt64 : torch::kFloat32)}, at);
 }
 
 }  // namespace
 
-void insert_learned_codecs(model::Model& model, Plan& plan, std::uint64_t seed) {
+void insert_learned_codecs(model::Architecture& architecture, Plan& plan) {
   std::vector<std::optional<model::LearnedCodec>> learned;
   for (std::size_t cut = 0; cut < plan.codecs.size(); ++cut) learned.push_back(take_learned(plan.codecs[cut], cut));
   if (std::none_of(learned.begin(), learned.end(), [](const auto& codec) { return codec.has_value(); })) return;
 
-  const auto costs = costs_of_one_sample(model, plan.data);
+  const auto costs = costs_of_one_sample(architecture, plan.data);
   std::size_t inserted = 0;
   for (std::size_t cut = 0; cut < learned.size(); ++cut) {
     const std::size_t first = plan.cuts[cut];  // as chosen, without the layers inserted so far
@@ -53,7 +53,7 @@ void insert_learned_codecs(model::Model& model, Plan& plan, std::uint64_t seed) 
       throw std::invalid_argument(fmt::format("cut {} carries {} tensors; learned codecs take cuts with one", cut, shapes.size()));
     }
     try {
-      plan.cuts[cut] = model::insert_learned_codec(model, plan.cuts[cut], *learned[cut], shapes[0], seed);
+      plan.cuts[cut] = model::insert_learned_codec(architecture, plan.cuts[cut], *learned[cut], shapes[0]);
     } catch (const std::invalid_argument& error) {
       throw std::invalid_argument(fmt::format("cut {}: {}", cut, error.what()));
     }

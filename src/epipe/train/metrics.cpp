@@ -1,7 +1,6 @@
 #include "epipe/train/metrics.h"
 
 #include <fmt/format.h>
-#include <sys/resource.h>
 #include <unistd.h>
 
 #include <fstream>
@@ -9,7 +8,7 @@
 #include <stdexcept>
 
 #include "epipe/base/file.h"
-#include "epipe/train/reducer.h"
+#include "epipe/session/reducer.h"
 
 namespace epipe::train {
 namespace {
@@ -77,18 +76,12 @@ json workers_json(const pipeline::StepResult& result, double optimizer_seconds, 
   return all;
 }
 
-std::uint64_t peak_memory_bytes() {
-  rusage usage{};
-  getrusage(RUSAGE_SELF, &usage);
-  return static_cast<std::uint64_t>(usage.ru_maxrss) * 1024;
-}
-
 std::string trace_json(const std::vector<Tracer::Event>& traced, int workers) {
   json events = json::array();
   std::map<int, std::string> tracks;
   for (int w = 0; w < workers; ++w) tracks[w] = fmt::format("worker {}", w);
   for (const Tracer::Event& e : traced) {
-    if (e.track == kReducerTrack) {
+    if (e.track == session::kReducerTrack) {
       tracks[e.track] = "worker 0 all-reduce";
     } else if (e.track >= 100) {
       const int way = e.track - 100;

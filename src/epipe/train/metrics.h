@@ -20,9 +20,6 @@ nlohmann::json cuts_json(const pipeline::StepResult& result, const std::vector<C
 // "workers": seconds by kind of work, of replica 0's workers, then replica 1's, ... `optimizer` is the client's, the same for all.
 nlohmann::json workers_json(const pipeline::StepResult& result, double optimizer_seconds, int replicas);
 
-// The most memory this process has held, in bytes.
-std::uint64_t peak_memory_bytes();
-
 // Chrome's trace format, which Perfetto opens: one track per worker, and one per encoder and decoder thread.
 std::string trace_json(const std::vector<Tracer::Event>& traced, int workers);
 

@@ -4,8 +4,9 @@
 
 #include <map>
 #include <string>
-#include <utility>
 #include <vector>
+
+#include "epipe/session/optimizer.h"
 
 namespace epipe::train {
 
@@ -20,20 +21,19 @@ struct OptimizerConfig {
   double eps = 1e-8;
 };
 
-using NamedParameters = std::vector<std::pair<std::string, torch::Tensor>>;
+using session::NamedParameters;
 
 // The update rules of torch.optim, over the parameters of one worker. Parameters without a gradient are left alone.
-class Optimizer {
+class Optimizer final : public session::Optimizer {
  public:
   Optimizer(const OptimizerConfig& config, NamedParameters parameters);
 
-  // With the gradients times `scale`. Uses them up: they are gone afterwards, while the device still works, and not when it waits for the
-  // next step.
-  void step(double learning_rate, double scale = 1);
+  // Gradients are gone while the device still works, and not when it waits for the next step.
+  void step(double learning_rate, double scale = 1) override;
 
-  // "name/momentum", "name/first", "name/second", "steps": everything the next step depends on.
-  std::map<std::string, torch::Tensor> state() const;
-  void set_state(const std::map<std::string, torch::Tensor>& state);
+  // "name/momentum", "name/first", "name/second", "steps"
+  model::NamedTensors state() const override;
+  void set_state(const model::NamedTensors& state) override;
 
  private:
   // Parameters that one operation updates together, and what belongs to them.

@@ -4,10 +4,13 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <array>
 #include <nlohmann/json.hpp>
 #include <set>
 #include <stdexcept>
 
+#include "epipe/base/bounded_json.h"
+#include "epipe/base/printable.h"
 #include "epipe/data/sample_values.h"
 #include "epipe/layer/random.h"
 
@@ -17,13 +20,14 @@ namespace {
 using nlohmann::json;
 
 // Far beyond any model, far below what would exhaust a machine by itself.
-constexpr std::size_t kMaxStages = 1024;
-constexpr std::size_t kMaxTextBytes = 4096;
 constexpr std::int64_t kMaxExtent = 1 << 20;
 constexpr std::size_t kMaxSampleDims = 8;
 constexpr std::uint64_t kMaxSampleValues = 1 << 26;
 
-constexpr int kCheckpointFormat = 2;  // 1, without a number, had the client's seed in every process
+// 1, without a number, had the client's seed in every process; 2 compared the learning rate and the number of epochs.
+constexpr int kCheckpointFormat = 3;
+
+constexpr std::array<std::string_view, 5> kResolved = {"data", "seed", "cuts", "codecs", "loss_scaling"};
 
 [[noreturn]] void refuse(std::string_view field, std::string_view what) {
   throw std::invalid_argument(fmt::format("the plan's {} {}", field, what));
@@ -49,7 +53,7 @@ std::string get_text(const json& object, const char* field) {
 template <typename T>
 std::vector<T> get_list(const json& object, const char* field) {
   auto list = get<std::vector<T>>(object, field);
-  if (list.size() > kMaxStages) refuse(field, fmt::format("has more than {} entries", kMaxStages));
+  if (list.size() > kMaxEntries) refuse(field, fmt::format("has more than {} entries", kMaxEntries));
   return list;
 }
 
@@ -83,37 +87,45 @@ data::DataSpec data_from_json(const json& object) {
   return data;
 }
 
-json update_to_json(const OptimizerConfig& update) {
-  return {{"kind", to_string(update.kind)},
-          {"momentum", update.momentum},
-          {"nesterov", update.nesterov},
-          {"weight_decay", update.weight_decay},
-          {"beta1", update.beta1},
-          {"beta2", update.beta2},
-          {"eps", update.eps}};
+// The shared settings of a plan, bound to `into`, which has its values.
+std::vector<Setting> bound_settings(const SharedSettings& from, TrainConfig& into) {
+  static_cast<SharedSettings&>(into) = from;
+  return settings_of(into);
 }
 
-OptimizerConfig update_from_json(const json& object) {
-  OptimizerConfig update;
-  update.kind = parse_optimizer(get_text(object, "kind"));
-  update.momentum = get<double>(object, "momentum");
-  update.nesterov = get<bool>(object, "nesterov");
-  update.weight_decay = get<double>(object, "weight_decay");
-  update.beta1 = get<double>(object, "beta1");
-  update.beta2 = get<double>(object, "beta2");
-  update.eps = get<double>(object, "eps");
-  return update;
+SharedSettings settings_from_json(const json& object) {
+  TrainConfig config;
+  const auto settings = settings_of(config);
+  set_from_json(settings, {Scope::kAll}, object);
+  for (const auto& [key, value] : object.items()) {
+    const auto is_key = [&name = key](const auto& known) { return known == name; };
+    const auto is_shared = [&name = key](const Setting& setting) { return setting.scope == Scope::kAll && setting.name == name; };
+    if (std::any_of(kResolved.begin(), kResolved.end(), is_key) || std::any_of(settings.begin(), settings.end(), is_shared)) continue;
+    throw std::invalid_argument(fmt::format("the plan has {}, which this version of epipe does not know", printable(key)));
+  }
+  return config;
 }
 
-// The flag that sets a field: "--weight-decay" for "update.weight_decay".
+// The flag that sets a field: "--weight-decay" for "weight_decay", "--batch" for "client.batch".
 std::string flag_of(const std::string& field) {
   if (field.starts_with("data.")) return field + " (--data)";
-  if (field == "client.shuffle") return "shuffle (--no-shuffle)";
-  if (field == "update.kind") return "--optimizer";
   if (field == "codecs") return "--codec";
-  std::string name = field.substr(field.rfind('.') + 1);
-  std::replace(name.begin(), name.end(), '_', '-');
-  return "--" + name;
+  const std::string name = field.substr(field.rfind('.') + 1);
+  TrainConfig defaults;
+  for (const Setting& setting : settings_of(defaults)) {
+    if (setting.name == name) return setting.turned_off ? fmt::format("{} ({})", name, setting.flag()) : setting.flag();
+  }
+  return Setting{name, SettingValue()}.flag();
+}
+
+// "--epochs, --max-steps, --lr"
+std::string flags_that_may_change() {
+  TrainConfig defaults;
+  std::vector<std::string> flags;
+  for (const Setting& setting : settings_of(defaults)) {
+    if (setting.scope == Scope::kClientMayChange) flags.push_back(setting.flag());
+  }
+  return fmt::format("{}", fmt::join(flags, ", "));
 }
 
 std::string shown(const json& value) {
@@ -137,20 +149,14 @@ void collect(const json& object, const std::string& prefix, std::map<std::string
 json to_json(const Plan& plan) {
   json codecs = json::array();
   for (const auto& codec : plan.codecs) codecs.push_back({codec.forward, codec.backward});
-  return {{"model", plan.model},
-          {"data", data_to_json(plan.data)},
-          {"seed", plan.seed},
-          {"cuts", plan.cuts},
-          {"place", plan.place},
-          {"chunks", plan.chunks},
-          {"schedule", plan.schedule},
-          {"codecs", std::move(codecs)},
-          {"moments", plan.moments},
-          {"recompute", plan.recompute},
-          {"precision", to_string(plan.precision)},
-          {"loss_scaling", plan.loss_scaling},
-          {"threads", plan.threads},
-          {"update", update_to_json(plan.update)}};
+  TrainConfig values;
+  json all = to_json(bound_settings(plan, values), {Scope::kAll});
+  all.update({{"data", data_to_json(plan.data)},
+              {"seed", plan.seed},
+              {"cuts", plan.cuts},
+              {"codecs", std::move(codecs)},
+              {"loss_scaling", plan.loss_scaling}});
+  return all;
 }
 
 json checkpoint_fingerprint(const Plan& plan) {
@@ -165,29 +171,37 @@ json checkpoint_fingerprint(const Plan& plan) {
 std::uint64_t worker_seed(std::uint64_t client_seed) { return layer::key_of(client_seed, "workers"); }
 
 Plan plan_from_json(const json& object) {
+  if (!object.is_object()) throw std::invalid_argument("the plan is no object");
   Plan plan;
-  plan.model = get_text(object, "model");
+  static_cast<SharedSettings&>(plan) = settings_from_json(object);
   plan.data = data_from_json(get<json>(object, "data"));
   plan.seed = get<std::uint64_t>(object, "seed");
   plan.cuts = get_list<std::size_t>(object, "cuts");
-  plan.place = get_list<int>(object, "place");
   if (plan.place.size() != plan.cuts.size() + 1) refuse("place", "does not match its cuts");
   if (const auto good = schedule::check({plan.place}); !good) throw std::invalid_argument(good.error().message);
-  plan.chunks = static_cast<int>(get_within(object, "chunks", 1, kMaxExtent));
-  plan.schedule = get_text(object, "schedule");
   for (const auto& pair : get_list<std::vector<std::string>>(object, "codecs")) {
     if (pair.size() != 2) refuse("codecs", "are not pairs");
     if (std::max(pair[0].size(), pair[1].size()) > kMaxTextBytes) refuse("codecs", fmt::format("are longer than {} bytes", kMaxTextBytes));
     plan.codecs.push_back({pair[0], pair[1]});
   }
   if (plan.codecs.size() != plan.cuts.size()) refuse("codecs", "do not match its cuts");
-  plan.moments = get<bool>(object, "moments");
-  plan.recompute = get<bool>(object, "recompute");
-  plan.precision = layer::parse_precision(get_text(object, "precision"));
   plan.loss_scaling = get<bool>(object, "loss_scaling");
-  plan.threads = static_cast<int>(get_within(object, "threads", 1, 1024));
-  plan.update = update_from_json(get<json>(object, "update"));
   return plan;
+}
+
+void require_same_run(const Plan& plan, const std::string& fingerprint) {
+  const auto parsed = parse_bounded_json(fingerprint);
+  if (!parsed || !parsed.value().is_object()) throw std::invalid_argument("cannot resume, the checkpoint does not say of which run it is");
+  const json& there = parsed.value();
+  if (there.value("format", json()) != kCheckpointFormat) {
+    throw std::invalid_argument("cannot resume, the checkpoint is of an earlier version of epipe; continue with that one, or begin anew");
+  }
+  const std::string different = differences(checkpoint_fingerprint(plan), there);
+  if (different.empty()) return;
+  throw std::invalid_argument(fmt::format(
+      "cannot resume, the checkpoint is of another run: {}; leave these flags out for the run's own values, or begin anew in another "
+      "--run-dir; a resumed run may change {}",
+      different, flags_that_may_change()));
 }
 
 std::string differences(const json& here, const json& there) {
@@ -210,15 +224,12 @@ pipeline::PipelineConfig pipeline_config(const Plan& plan) {
   pipeline::PipelineConfig p;
   p.cuts = plan.cuts;
   p.placement = {plan.place};
-  const auto policy = schedule::parse_policy(plan.schedule);
-  if (!policy) throw std::invalid_argument(policy.error().message);
-  p.policy = policy.value();
+  p.schedule = plan.schedule;
   p.chunks = plan.chunks;
   p.threads = plan.threads;
   p.codecs = plan.codecs;
-  p.moments = plan.moments;
   p.recompute = plan.recompute;
-  p.precision = plan.precision;
+  p.precision = layer::parse_precision(plan.precision);
   p.loss_scaling = plan.loss_scaling;
   p.seed = plan.seed;
   return p;

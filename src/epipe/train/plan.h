@@ -7,28 +7,20 @@
 
 #include "epipe/data/data_spec.h"
 #include "epipe/pipeline/pipeline.h"
-#include "epipe/train/optimizer.h"
+#include "epipe/train/config.h"
 
 namespace epipe::train {
 
-// What all processes of a run must have in common: the model and how it is cut, placed, coded and updated. It goes from the client to the
-// others as text, and into checkpoints; `client` stays with the client.
-struct Plan {
-  std::string model;
+// What all processes of a run must have in common: the shared settings, and what the client makes of its own: the data's shape, cuts as
+// layer indices, a codec for every cut and direction. It goes from the client to the others as text, and into checkpoints; `client` stays
+// with the client.
+struct Plan : SharedSettings {
   data::DataSpec data;
-  std::uint64_t seed = 0;         // of dropout: worker_seed() of the client's
-  std::vector<std::size_t> cuts;  // layer indices
-  std::vector<int> place;
-  int chunks = 1;
-  std::string schedule = "gpipe";
+  std::uint64_t seed = 0;                   // of dropout: worker_seed() of the client's
+  std::vector<std::size_t> cuts;            // layer indices
   std::vector<pipeline::CutCodecs> codecs;  // by cut
-  bool moments = false;
-  bool recompute = false;
-  layer::Precision precision = layer::Precision::kFp32;
   bool loss_scaling = false;
-  int threads = 1;
-  OptimizerConfig update{};
-  std::map<std::string, std::string> client;  // what only the client uses (its seed, data, batch size, ...), by flag
+  std::map<std::string, std::string> client;  // what only the client uses and a resumed run must have again, by setting
 };
 
 // What all workers of a run draw their random numbers from. The client's seed, which decides first weights and the order of the data,
@@ -41,6 +33,10 @@ nlohmann::json to_json(const Plan& plan);
 nlohmann::json checkpoint_fingerprint(const Plan& plan);
 // Trusts nothing. Throws std::invalid_argument that names the field.
 Plan plan_from_json(const nlohmann::json& json);
+
+// Whether a checkpoint with this fingerprint belongs to the run. Throws std::invalid_argument that names what differs, in flags, and what
+// a resumed run may change.
+void require_same_run(const Plan& plan, const std::string& fingerprint);
 
 // "--batch: 32 here, 64 there; --codec: ..."; empty where they agree.
 std::string differences(const nlohmann::json& here, const nlohmann::json& there);

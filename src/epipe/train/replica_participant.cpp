@@ -5,102 +5,126 @@
 #include <stdexcept>
 
 #include "epipe/base/clock.h"
-#include "epipe/train/step_json.h"
+#include "epipe/session/step_result.h"
 
 namespace epipe::train {
 
-using nlohmann::json;
+using namespace session;
 using pipeline::StepResult;
 
-ReplicaParticipant::ReplicaParticipant(const TrainConfig& config, PeerConnector& connector, std::unique_ptr<transport::Group> replicas)
-    : config_(config), connector_(connector), replicas_(std::move(replicas)) {}
+namespace {
+
+[[noreturn]] void refuse(std::string_view command) {
+  throw std::invalid_argument(fmt::format("the command {} is not for the first worker of a replica", command));
+}
+
+}  // namespace
+
+ReplicaParticipant::ReplicaParticipant(const Registry& registry, const TrainConfig& config, PeerConnector& connector,
+                                       std::unique_ptr<transport::Group> replicas)
+    : registry_(registry), config_(config), connector_(connector), replicas_(std::move(replicas)) {}
 
 // The other replicas must not wait for one that failed.
-Message ReplicaParticipant::handle(const Message& command) {
-  Message answer = answer_of([&] { return handle_checked(command); });
-  if (answer.kind == "failed" && run_) run_->local().leave_replicas();
-  return answer;
+Reply ReplicaParticipant::handle(const Command& command) {
+  Reply reply = reply_of([&] { return std::visit([this](const auto& one) { return on(one); }, command); });
+  if (std::holds_alternative<ErrorReply>(reply) && run_) run_->coordinator->local().leave_replicas();
+  return reply;
 }
 
-Message ReplicaParticipant::handle_checked(const Message& command) {
-  if (command.kind == "plan") return plan(field_of<json>(command, "plan"));
-  Coordinator& coordinator = run().coordinator();
-  if (command.kind == "step") return step(command);
-  if (command.kind == "load") {
-    run_->begin_with(command.tensors);
-    begin();
-    return {"loaded"};
-  }
-  if (command.kind == "restore") {
-    coordinator.restore(field_of<std::uint64_t>(command, "step"));
-    begin();
-    return {"restored"};
-  }
-  if (command.kind == "connect") {
-    coordinator.open_channels();
-    return {"connected"};
-  }
-  if (command.kind == "commit") {
-    coordinator.commit(field_of<std::uint64_t>(command, "step"), update_of(command));
-    return {"committed"};
-  }
-  if (command.kind == "save") {
-    coordinator.save();
-    return {"saved"};
-  }
-  ended_ = command.kind == "end" || command.kind == "leave";
-  if (!ended_) throw std::invalid_argument(fmt::format("unknown command {}", model::in_quotes(command.kind)));
-  command.kind == "end" ? coordinator.end() : coordinator.leave();
-  return {command.kind == "end" ? "ended" : "left"};
+Coordinator& ReplicaParticipant::coordinator() {
+  if (!run_) throw std::logic_error("the run was not configured yet");
+  return *run_->coordinator;
 }
 
-Run& ReplicaParticipant::run() {
-  if (!run_) throw std::logic_error("no plan was given yet");
-  return *run_;
-}
-
-Message ReplicaParticipant::plan(const json& theirs) {
-  if (run_) throw std::logic_error("there is a plan already; a cluster does not connect again");
-  if (config_.cuts.empty() && theirs.contains("cuts")) {  // rank 0 chose them
-    for (const auto cut : theirs.at("cuts").get<std::vector<std::size_t>>()) config_.cuts.push_back(fmt::to_string(cut));
+Reply ReplicaParticipant::on(const ConfigureCommand& command) {
+  if (run_) throw std::logic_error("the run is configured already; a cluster does not connect again");
+  if (config_.cuts.empty() && command.spec.contains("cuts")) {  // rank 0 chose them
+    for (const auto cut : command.spec.at("cuts").get<std::vector<std::size_t>>()) config_.cuts.push_back(fmt::to_string(cut));
   }
-  run_ = std::make_unique<Run>(config_, nullptr, &connector_, std::move(replicas_));
-  const std::string different = differences(to_json(run_->plan()), theirs);
+  AssembleOptions options;
+  options.connector = &connector_;
+  options.replicas = std::move(replicas_);
+  run_ = assemble(registry_, config_, std::move(options));
+  const std::string different = differences(to_json(run_->plan), command.spec);
   if (!different.empty()) throw std::invalid_argument("rank 0 has another configuration: " + different);
-  const CheckpointList checkpoints = run_->coordinator().common_checkpoints();
-  return {"planned", {{"checkpoints", checkpoints.whole}, {"damaged", checkpoints.damaged}}};
+  ConfigureReply reply;
+  reply.checkpoints = run_->coordinator->common_checkpoints();
+  return reply;
 }
 
-void ReplicaParticipant::begin() { training_ = run_->training_batches(run_->local().steps_done()); }
+void ReplicaParticipant::begin() { training_ = run_->batches->training(run_->coordinator->local().steps_done()); }
 
-Message ReplicaParticipant::step(const Message& command) {
-  const StepResult result = field_of<bool>(command, "training") ? train(command) : evaluate(command);
-  Message answer{"stepped", {{"result", to_json(result)}}};
-  if (result.predictions.defined()) answer.tensors = {{"predictions", result.predictions}, {"targets", result.targets}};
-  return answer;
+Reply ReplicaParticipant::on(const LoadCommand& command) {
+  coordinator().load(command);
+  if (command.last) begin();
+  return LoadReply{};
 }
 
-StepResult ReplicaParticipant::train(const Message& command) {
+Reply ReplicaParticipant::on(const RestoreCommand& command) {
+  coordinator().restore(command.step);
+  begin();
+  return RestoreReply{};
+}
+
+Reply ReplicaParticipant::on(const OpenChannelsCommand&) {
+  coordinator().open_channels();
+  return OpenChannelsReply{};
+}
+
+Reply ReplicaParticipant::on(const ReplicaStepCommand& command) {
+  coordinator();
+  return StepReply{command.training ? train(command) : evaluate(command), {}};
+}
+
+StepResult ReplicaParticipant::train(const ReplicaStepCommand& command) {
   if (!training_) throw std::logic_error("no weights were given yet");
-  const auto step = field_of<std::uint64_t>(command, "step");
   const Stopwatch watch;
   const data::LoadedBatch loaded = training_->next();
   const double data_seconds = watch.seconds();
-  if (loaded.step != step) throw std::logic_error(fmt::format("expected step {}, got {}", loaded.step, step));
-  StepResult result = run_->forward_backward(loaded, field_of<bool>(command, "measure_error"));
+  if (loaded.step != command.step) throw std::logic_error(fmt::format("expected step {}, got {}", loaded.step, command.step));
+  StepResult result = run_->forward_backward(loaded, command.measure_error);
   result.workers[0].data = data_seconds;
+  result.predictions = torch::Tensor();
+  result.targets = torch::Tensor();
   return result;
 }
 
-StepResult ReplicaParticipant::evaluate(const Message& command) {
-  if (!validation_ || validated_ == run_->validation_steps()) {
-    validation_ = run_->validation_batches();
+StepResult ReplicaParticipant::evaluate(const ReplicaStepCommand& command) {
+  if (!validation_ || validated_ == run_->batches->validation_steps()) {
+    validation_ = run_->batches->validation();
     validated_ = 0;
   }
   ++validated_;
   const data::LoadedBatch loaded = validation_->next();
-  if (loaded.batch.size() == 0) return no_result(run_->plan().cuts.size(), static_cast<std::size_t>(run_->workers()));
-  return run_->evaluate(loaded, field_of<std::uint64_t>(command, "epoch"), field_of<std::uint64_t>(command, "step"));
+  if (loaded.batch.size() == 0) return no_result(run_->coordinator->cuts(), run_->coordinator->workers());
+  return run_->evaluate(loaded, command.epoch, command.step);
 }
+
+Reply ReplicaParticipant::on(const CommitCommand& command) {
+  coordinator().commit(command.step, command.update);
+  return CommitReply{};
+}
+
+Reply ReplicaParticipant::on(const SaveCommand&) {
+  coordinator().save();
+  return SaveReply{};
+}
+
+Reply ReplicaParticipant::on(const EndCommand&) {
+  coordinator().end();
+  ended_ = true;
+  return EndReply{};
+}
+
+Reply ReplicaParticipant::on(const LeaveCommand&) {
+  coordinator().leave();
+  ended_ = true;
+  return LeaveReply{};
+}
+
+Reply ReplicaParticipant::on(const StepCommand&) { refuse(StepCommand::kName); }
+Reply ReplicaParticipant::on(const WeightsCommand&) { refuse(WeightsCommand::kName); }
+Reply ReplicaParticipant::on(const ClockCommand&) { refuse(ClockCommand::kName); }
+Reply ReplicaParticipant::on(const TimelineCommand&) { refuse(TimelineCommand::kName); }
 
 }  // namespace epipe::train

@@ -1,36 +1,47 @@
 #pragma once
 
 #include <memory>
-#include <nlohmann/json_fwd.hpp>
 
-#include "epipe/train/participant.h"
-#include "epipe/train/run.h"
+#include "epipe/session/participant.h"
+#include "epipe/train/assemble.h"
 
 namespace epipe::train {
 
-// Worker 0 of another replica than the first: handles the run's client, and leads the coordinator of its own replica. Its commands are
-// those of a participant, but a step names no samples: the leader loads its own part of the batch.
-class ReplicaParticipant final : public Participant {
+// Worker 0 of another replica than the first: a participant of the run, and the coordinator of its own replica. A step names no samples:
+// it loads its own part of the batch.
+class ReplicaParticipant final : public session::Participant {
  public:
-  // `connector` outlives the leader; `replicas`: worker 0 in all replicas.
-  ReplicaParticipant(const TrainConfig& config, PeerConnector& connector, std::unique_ptr<transport::Group> replicas);
+  // Registry and connector outlive it; `replicas`: worker 0 in all replicas.
+  ReplicaParticipant(const Registry& registry, const TrainConfig& config, session::PeerConnector& connector,
+                     std::unique_ptr<transport::Group> replicas);
 
-  Message handle(const Message& command) override;
+  session::Reply handle(const session::Command& command) override;
   bool ended() const override { return ended_; }
 
  private:
-  Message handle_checked(const Message& command);
-  Message plan(const nlohmann::json& theirs);
-  Message step(const Message& command);
-  pipeline::StepResult train(const Message& command);
-  pipeline::StepResult evaluate(const Message& command);
+  session::Reply on(const session::ConfigureCommand& command);
+  session::Reply on(const session::LoadCommand& command);
+  session::Reply on(const session::RestoreCommand& command);
+  session::Reply on(const session::OpenChannelsCommand& command);
+  session::Reply on(const session::StepCommand& command);
+  session::Reply on(const session::ReplicaStepCommand& command);
+  session::Reply on(const session::CommitCommand& command);
+  session::Reply on(const session::SaveCommand& command);
+  session::Reply on(const session::WeightsCommand& command);
+  session::Reply on(const session::ClockCommand& command);
+  session::Reply on(const session::TimelineCommand& command);
+  session::Reply on(const session::EndCommand& command);
+  session::Reply on(const session::LeaveCommand& command);
+  pipeline::StepResult train(const session::ReplicaStepCommand& command);
+  pipeline::StepResult evaluate(const session::ReplicaStepCommand& command);
   void begin();
-  Run& run();
+  session::Coordinator& coordinator();
 
+  const Registry& registry_;
   TrainConfig config_;
-  PeerConnector& connector_;
+  session::PeerConnector& connector_;
   std::unique_ptr<transport::Group> replicas_;  // the run's as soon as there is one
-  std::unique_ptr<Run> run_;                    // null until a plan was given
+  std::optional<RunParts> run_;                 // nothing until the run is configured
   std::unique_ptr<data::Loader> training_;
   std::unique_ptr<data::Loader> validation_;
   std::uint64_t validated_ = 0;  // batches that were taken from it

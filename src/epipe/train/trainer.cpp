@@ -12,8 +12,9 @@
 
 #include "epipe/base/clock.h"
 #include "epipe/base/file.h"
-#include "epipe/model/safetensors.h"
-#include "epipe/train/run.h"
+#include "epipe/model/safetensors_writer.h"
+#include "epipe/train/assemble.h"
+#include "epipe/train/task_metrics.h"
 #include "epipe/transport/refused.h"
 
 namespace epipe::train {
@@ -72,23 +73,42 @@ struct DoneStep {
   Stopwatch updating{};
 };
 
+// Every sample of the validation set once.
+EpochResult validate(RunParts& run, std::uint64_t epoch, std::uint64_t step) {
+  double loss = 0;
+  double correct = 0;
+  const data::Dataset& data = run.batches->validation_data();
+  const auto loader = run.batches->validation();
+  TaskScore score(data.spec());
+  for (std::uint64_t b = 0; b < run.batches->validation_steps(); ++b) {
+    const StepResult part = run.evaluate(loader->next(), epoch, step);
+    loss += part.loss * static_cast<double>(part.samples);
+    correct += part.correct;
+    score.add(part.predictions, part.targets);
+  }
+  EpochResult result;
+  result.epoch = epoch;
+  result.val_loss = loss / static_cast<double>(data.size());
+  result.val_accuracy = correct / static_cast<double>(data.size());
+  result.val_metrics = score.metrics();
+  return result;
+}
+
 // The steps of one call of train().
 class Loop {
  public:
-  Loop(const TrainConfig& config, Observer& observer, const std::atomic<bool>& stop, PeerConnector* connector,
-       std::unique_ptr<transport::Group> replicas)
+  Loop(const Registry& registry, const TrainConfig& config, Observer& observer, const std::atomic<bool>& stop,
+       session::PeerConnector* connector, std::unique_ptr<transport::Group> replicas)
       : config_(config),
         observer_(observer),
         stop_(stop),
         tracer_(kTraceEvents),
-        run_(config, &tracer_, connector, std::move(replicas)),
-        end_(run_.end_step()) {
-    if (!config_.weights.empty()) run_.begin_from(config_.weights, model::NewParts::kHeadAndCodec);
-  }
+        run_(assemble(registry, config, options(connector, std::move(replicas)))),
+        end_(run_.batches->end_step()) {}
 
   TrainResult run() {
     if (config_.resume) {
-      const auto steps = Checkpoints(config_.run_dir + "/checkpoints").steps();
+      const auto steps = session::Checkpoints(config_.run_dir + "/checkpoints").steps();
       if (steps.empty()) throw std::runtime_error("nothing to resume: there is no checkpoint in " + config_.run_dir + "/checkpoints");
       const auto files = list_folder(config_.run_dir);
       const bool finished = steps.back() >= end_ && std::find(files.begin(), files.end(), kWeights) != files.end();
@@ -112,17 +132,26 @@ class Loop {
   }
 
  private:
+  AssembleOptions options(session::PeerConnector* connector, std::unique_ptr<transport::Group> replicas) {
+    AssembleOptions options;
+    options.connector = connector;
+    options.replicas = std::move(replicas);
+    options.tracer = &tracer_;
+    options.weights = config_.weights;
+    options.note = [this](const std::string& text) { observer_.on_note(text); };
+    return options;
+  }
+
   // With the cuts by name, so that the file alone repeats the run.
   void write_config() const {
     TrainConfig effective = config_;
-    effective.cuts = run_.cut_names();
+    effective.cuts = run_.cut_names;
     const std::string toml = to_toml(effective);
     require(write_file(config_.run_dir + "/config.toml", {std::as_bytes(std::span(toml))}));
   }
 
   // Goes on after `steps_done`, which may be earlier than where the loop was.
   void continue_at(std::uint64_t steps_done) {
-    for (const std::string& note : run_.take_notes()) observer_.on_note(note);
     if (in_flight_ && steps_done == in_flight_->step + 1) record(*in_flight_);  // decided before the way was lost
     in_flight_.reset();
     if (steps_done != done_) {
@@ -134,11 +163,11 @@ class Loop {
     done_ = steps_done;
     metrics_.reset();  // it writes the same file
     metrics_ = std::make_unique<MetricsFile>(config_.run_dir + "/metrics.jsonl", done_);
-    loader_ = run_.training_batches(done_);
+    loader_ = run_.batches->training(done_);
   }
 
   void connect() {
-    const std::uint64_t steps_done = run_.connect();
+    const std::uint64_t steps_done = run_.coordinator->connect();
     if (!connected_) {
       write_config();  // of a run that is not refused
       in_epoch_ = {};
@@ -179,7 +208,7 @@ class Loop {
     while (true) {
       if (epoch_due_) end_epoch();
       if (save_due_) save();
-      if (done_ >= end_ || stop_ || run_.draining()) return;
+      if (done_ >= end_ || stop_ || run_.coordinator->draining()) return;
       run_step();
     }
   }
@@ -192,7 +221,7 @@ class Loop {
     step.step = loaded.step;
     step.last_of_epoch = loaded.last_of_epoch;
     step.error_measured = config_.error_every > 0 && loaded.step % static_cast<std::uint64_t>(config_.error_every) == 0;
-    step.loss_scale = run_.loss_scale();
+    if (run_.plan.loss_scaling) step.loss_scale = run_.coordinator->local().loss_scale();
     step.result = run_.forward_backward(loaded, step.error_measured);
     step.result.workers[0].data = data_seconds;
     if (!step.loss_scale && !std::isfinite(step.result.loss)) {
@@ -201,7 +230,7 @@ class Loop {
     }
     step.updating = {};
     in_flight_ = std::move(step);
-    run_.update(loaded.step);
+    run_.coordinator->commit(loaded.step, lr(loaded.step));
     record(*std::exchange(in_flight_, std::nullopt));
   }
 
@@ -223,11 +252,11 @@ class Loop {
                            {"step", step.step},
                            {"loss", result.loss},
                            {"accuracy", result.correct / sums.samples},
-                           {"lr", run_.lr(step.step)},
+                           {"lr", lr(step.step)},
                            {"samples", result.samples},
                            {"seconds", seconds},
                            {"samples_per_s", sums.samples / seconds},
-                           {"cuts", cuts_json(result, run_.codec_names(), step.error_measured)},
+                           {"cuts", cuts_json(result, run_.codec_names, step.error_measured)},
                            {"workers", workers_json(result, optimizer_seconds, config_.replicas)}};
     if (step.loss_scale) line.update({{"loss_scale", *step.loss_scale}, {"skipped", result.non_finite}});
     metrics_->append(line);
@@ -237,7 +266,7 @@ class Loop {
 
   void end_epoch() {
     const double seconds = in_epoch_.watch.seconds();
-    EpochResult ended = run_.validate(epoch_, done_ - 1);
+    EpochResult ended = validate(run_, epoch_, done_ - 1);
     ended.loss = in_epoch_.loss / in_epoch_.scored;
     ended.accuracy = in_epoch_.correct / in_epoch_.scored;
     ended.seconds = seconds;
@@ -253,7 +282,7 @@ class Loop {
                       {"metric", ended.val_metrics.at(0).first},
                       {"val_metric", ended.val_metrics.at(0).second},
                       {"val_metrics", json_of(ended.val_metrics)},
-                      {"lr", run_.lr(done_ - 1)},
+                      {"lr", lr(done_ - 1)},
                       {"seconds", seconds},
                       {"samples_per_s", in_epoch_.samples / seconds},
                       {"wire_bytes", in_epoch_.wire_bytes}});
@@ -266,22 +295,30 @@ class Loop {
   void save() {
     if (saved_ != done_) {
       metrics_->sync();
-      run_.save();
+      run_.coordinator->save();
     }
     saved_ = done_;
     save_due_ = false;
   }
 
+  double lr(std::uint64_t step) const { return run_.lr.at(static_cast<std::int64_t>(step)); }
+
+  // Layer by layer, as they come from their processes.
+  void write_weights() {
+    model::SafetensorsWriter file(fmt::format("{}/{}", config_.run_dir, kWeights));
+    run_.coordinator->visit_weights([&](const model::NamedTensors& layer) { require(file.add(layer)); });
+    require(file.finish({{"model", config_.model}}));
+  }
+
   TrainResult finish() {
     save();
-    require(model::write_safetensors(fmt::format("{}/{}", config_.run_dir, kWeights), run_.weights(), {{"model", config_.model}}));
+    write_weights();
     auto events = tracer_.events();
-    const auto elsewhere = run_.timelines(tracer_);
+    const auto elsewhere = run_.coordinator->timelines(tracer_);
     events.insert(events.end(), elsewhere.begin(), elsewhere.end());
     const std::string trace = trace_json(events, run_.workers());
     if (in_call_.steps > 0) require(write_file(config_.run_dir + "/trace.json", {std::as_bytes(std::span(trace))}));
-    done_ >= end_ ? run_.end() : run_.leave();
-    for (const std::string& note : run_.take_notes()) observer_.on_note(note);
+    done_ >= end_ ? run_.coordinator->end() : run_.coordinator->leave();
     TrainResult result;
     result.new_steps = in_call_.steps;
     result.stopped = done_ < end_;
@@ -301,7 +338,7 @@ class Loop {
   Observer& observer_;
   const std::atomic<bool>& stop_;
   Tracer tracer_;
-  Run run_;
+  RunParts run_;
   const std::uint64_t end_;
   std::unique_ptr<MetricsFile> metrics_;
   std::unique_ptr<data::Loader> loader_;
@@ -319,23 +356,21 @@ class Loop {
 
 }  // namespace
 
-TrainResult train(const TrainConfig& config, Observer& observer, const std::atomic<bool>& stop, PeerConnector* connector,
-                  std::unique_ptr<transport::Group> replicas) {
+TrainResult train(const Registry& registry, const TrainConfig& config, Observer& observer, const std::atomic<bool>& stop,
+                  session::PeerConnector* connector, std::unique_ptr<transport::Group> replicas) {
   const int there = replicas ? replicas->size() : 1;
   if (there != config.replicas) throw std::invalid_argument(fmt::format("expected {} replicas, got {}", config.replicas, there));
   require(make_private_folders(config.run_dir));
-  return Loop(config, observer, stop, connector, std::move(replicas)).run();
+  return Loop(registry, config, observer, stop, connector, std::move(replicas)).run();
 }
 
-TrainResult train(const TrainConfig& config, Observer& observer, const std::atomic<bool>& stop, PeerConnector* connector) {
-  return train(config, observer, stop, connector, nullptr);
-}
-
-EpochResult evaluate(const TrainConfig& config, const std::string& weights) {
-  Run run(config, nullptr, nullptr);
-  run.begin_from(weights, model::NewParts::kNone);
-  run.connect();
-  return run.validate(0, 0);
+EpochResult evaluate(const Registry& registry, const TrainConfig& config, const std::string& weights) {
+  AssembleOptions options;
+  options.weights = weights;
+  options.weights_are_whole = true;
+  RunParts run = assemble(registry, config, std::move(options));
+  run.coordinator->connect();
+  return validate(run, 0, 0);
 }
 
 }  // namespace epipe::train

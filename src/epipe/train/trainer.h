@@ -6,12 +6,11 @@
 #include <utility>
 #include <vector>
 
+#include "epipe/session/peer_connector.h"
 #include "epipe/train/config.h"
-#include "epipe/train/peer.h"
+#include "epipe/train/registry.h"
+#include "epipe/transport/group.h"
 
-namespace epipe::transport {
-class Group;
-}
 
 namespace epipe::train {
 
@@ -60,11 +59,10 @@ struct TrainResult {
 // becomes true the step under way is finished, saved, and the call returns. With `connector`, worker 0 is here and the others are there;
 // what is lost on the way to them is done again. With several replicas, this is the client, and `replicas` is worker 0 of all of them.
 // Throws std::invalid_argument for a configuration that makes no sense, std::runtime_error for what goes wrong later.
-TrainResult train(const TrainConfig& config, Observer& observer, const std::atomic<bool>& stop, PeerConnector* connector = nullptr);
-TrainResult train(const TrainConfig& config, Observer& observer, const std::atomic<bool>& stop, PeerConnector* connector,
-                  std::unique_ptr<transport::Group> replicas);
+TrainResult train(const Registry& registry, const TrainConfig& config, Observer& observer, const std::atomic<bool>& stop,
+                  session::PeerConnector* connector = nullptr, std::unique_ptr<transport::Group> replicas = nullptr);
 
 // The validation result of saved weights (safetensors or a state dict).
-EpochResult evaluate(const TrainConfig& config, const std::string& weights);
+EpochResult evaluate(const Registry& registry, const TrainConfig& config, const std::string& weights);
 
 }  // namespace epipe::train

@@ -8,6 +8,7 @@
 #include <stdexcept>
 
 #include "epipe/wire/crc32c.h"
+#include "epipe/wire/frame_layout.h"
 
 namespace epipe::wire {
 namespace {
@@ -15,23 +16,6 @@ namespace {
 constexpr std::array<char, 4> kMagic = {'E', 'P', 'F', 'R'};
 constexpr std::uint16_t kFlagNonFinite = 1;
 constexpr auto kLastDtype = static_cast<std::uint8_t>(Dtype::kBfloat16);
-
-// Byte offsets of the fixed fields.
-constexpr std::size_t kAtVersion = 4;
-constexpr std::size_t kAtFlags = 6;
-constexpr std::size_t kAtPayloadBytes = 8;
-constexpr std::size_t kAtHeaderBytes = 16;
-constexpr std::size_t kAtChecksum = 20;
-constexpr std::size_t kAtStep = 24;
-constexpr std::size_t kAtMicroBatch = 32;
-constexpr std::size_t kAtCut = 36;
-constexpr std::size_t kAtDirection = 38;
-constexpr std::size_t kAtDtype = 39;
-constexpr std::size_t kAtDimCount = 40;
-constexpr std::size_t kAtSpecBytes = 41;
-constexpr std::size_t kAtPart = 42;
-constexpr std::size_t kAtParts = 43;
-constexpr std::size_t kAtReserved = 44;
 
 // The checksum covers the whole frame with its own field taken as zero.
 std::uint32_t checksum(ByteView frame, std::size_t header_bytes, ThreadPool* pool) {
@@ -123,6 +107,30 @@ Result<FrameHeader> read_fields(ByteView header, const Limits& limits) {
   return fields;
 }
 
+Result<void> check_length(ByteView bytes, const Limits& limits) {
+  const auto total = frame_bytes(bytes, limits);
+  if (!total) return total.error();
+  if (bytes.size() < total.value()) {
+    return Error{ErrorCode::kTruncated, fmt::format("the frame announces {} bytes, got {}", total.value(), bytes.size())};
+  }
+  if (bytes.size() > total.value()) {
+    return Error{ErrorCode::kBadHeader, fmt::format("{} bytes follow a frame of {}", bytes.size() - total.value(), total.value())};
+  }
+  return {};
+}
+
+// Of bytes whose length was checked.
+Result<FrameView> view_of(ByteView bytes, const Limits& limits) {
+  const std::size_t header_bytes = load<std::uint32_t>(bytes, kAtHeaderBytes);
+  auto header = read_fields(bytes.first(header_bytes), limits);
+  if (!header) return header.error();
+  FrameView view{std::move(header).value(), bytes.subspan(header_bytes)};
+  if (view.header.non_finite && !view.payload.empty()) {
+    return Error{ErrorCode::kBadHeader, "a frame flagged non-finite must not carry a payload"};
+  }
+  return view;
+}
+
 }  // namespace
 
 std::string to_string(const TensorSpec& spec) { return fmt::format("[{}]", fmt::join(spec.dims, ",")); }
@@ -169,27 +177,20 @@ Result<std::uint64_t> frame_bytes(ByteView prefix, const Limits& limits) {
 }
 
 Result<FrameView> read_frame(ByteView bytes, const Limits& limits, ThreadPool* pool) {
-  const auto total = frame_bytes(bytes, limits);
-  if (!total) return total.error();
-  if (bytes.size() < total.value()) {
-    return Error{ErrorCode::kTruncated, fmt::format("the frame announces {} bytes, got {}", total.value(), bytes.size())};
-  }
-  if (bytes.size() > total.value()) {
-    return Error{ErrorCode::kBadHeader, fmt::format("{} bytes follow a frame of {}", bytes.size() - total.value(), total.value())};
-  }
+  EPIPE_TRY(check_length(bytes, limits));
   const std::size_t header_bytes = load<std::uint32_t>(bytes, kAtHeaderBytes);
   const auto expected = load<std::uint32_t>(bytes, kAtChecksum);
   if (const std::uint32_t actual = checksum(bytes, header_bytes, pool); actual != expected) {
     return Error{ErrorCode::kBadChecksum,
                  fmt::format("the frame says {:08x}, its bytes give {:08x}; it was damaged on the way", expected, actual)};
   }
-  auto header = read_fields(bytes.first(header_bytes), limits);
-  if (!header) return header.error();
-  FrameView view{std::move(header).value(), bytes.subspan(header_bytes)};
-  if (view.header.non_finite && !view.payload.empty()) {
-    return Error{ErrorCode::kBadHeader, "a frame flagged non-finite must not carry a payload"};
-  }
-  return view;
+  return view_of(bytes, limits);
+}
+
+Result<FrameView> read_own_frame(ByteView bytes) {
+  constexpr Limits kNone{~std::uint64_t{0}, ~std::uint64_t{0}};
+  EPIPE_TRY(check_length(bytes, kNone));
+  return view_of(bytes, kNone);
 }
 
 }  // namespace epipe::wire

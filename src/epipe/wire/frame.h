@@ -77,4 +77,7 @@ Result<std::uint64_t> frame_bytes(ByteView prefix, const Limits& limits);
 // Checks everything the format promises, lengths first, and returns views into `bytes`, which must be exactly one frame.
 Result<FrameView> read_frame(ByteView bytes, const Limits& limits, ThreadPool* pool = nullptr);
 
+// The same for a frame that this process has just written: no limits, and its checksum is not computed again.
+Result<FrameView> read_own_frame(ByteView bytes);
+
 }  // namespace epipe::wire

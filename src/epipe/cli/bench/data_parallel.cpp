@@ -7,7 +7,7 @@
 #include "epipe/base/median.h"
 #include "epipe/pipeline/chunks.h"
 #include "epipe/train/loss.h"
-#include "epipe/train/reducer.h"
+#include "epipe/session/reducer.h"
 #include "epipe/transport/measure_link.h"
 
 namespace epipe::cli {
@@ -65,7 +65,7 @@ class Replica {
   layer::Batch batch_;
   std::int64_t samples_;
   model::Model model_;
-  train::Reducer reducer_;
+  session::Reducer reducer_;
   pipeline::Pipeline pipeline_;
   std::uint64_t step_ = 0;
 };

@@ -7,12 +7,12 @@
 #include <optional>
 
 #include "epipe/base/median.h"
+#include "epipe/cli/bench/device_times.h"
 #include "epipe/cli/bench/tensors.h"
 #include "epipe/cli/bench/torch_ops.h"
 #include "epipe/cli/command.h"
 #include "epipe/cli/measurement.h"
-#include "epipe/codec/cuda/timer.h"
-#include "epipe/codec/cuda/twin.h"
+#include "epipe/codec/cuda/device_codec.h"
 #include "epipe/codec/measure.h"
 
 namespace epipe::cli {
@@ -59,21 +59,21 @@ void print_row(const Row& row, bool json) {
 
 double copy_time(const torch::Tensor& x, int rounds) {
   auto other = torch::empty_like(x);
-  return median(codec::device_times(x, rounds, [&] { other.copy_(x); }));
+  return median(device_times(x, rounds, [&] { other.copy_(x); }));
 }
 
 // nullopt where the codec itself, on the host, would have to take the tensor.
 std::optional<Row> measure_codec(const NamedTensor& tensor, const std::string& spec, int rounds) {
   const torch::Tensor& x = tensor.x;
   const auto codec = codec_from_flag(spec, {});
-  const auto twin = codec->twin();
-  if (twin == nullptr || !twin->encode(x, {})) return std::nullopt;
+  const auto device_codec = codec->device_codec();
+  if (device_codec == nullptr || !device_codec->encode(x, {})) return std::nullopt;
   codec::DevicePayload payload;
   auto decoded = torch::empty_like(x);
   Row row{tensor.name, spec, x.nbytes(), 0, 0, 0, 0, copy_time(x, rounds)};
-  row.encode_ms = median(codec::device_times(x, rounds, [&] { payload = twin->encode(x, {}).value(); }));
-  row.decode_ms = median(codec::device_times(x, rounds, [&] {
-    if (!twin->decode_into(decoded, payload, {})) throw std::runtime_error(spec + " does not decode its own payload");
+  row.encode_ms = median(device_times(x, rounds, [&] { payload = device_codec->encode(x, {}).value(); }));
+  row.decode_ms = median(device_times(x, rounds, [&] {
+    if (!device_codec->decode_into(decoded, payload, {})) throw std::runtime_error(spec + " does not decode its own payload");
   }));
   row.payload_bytes = payload.size;
   row.rel_error = codec::relative_error(x, decoded);
@@ -88,8 +88,8 @@ Row measure_device_torch_ops(const NamedTensor& tensor, const std::string& spec,
   TorchOpsEncoded encoded;
   torch::Tensor decoded;
   Row row{tensor.name, "torch-ops " + spec, x.nbytes(), static_cast<std::size_t>(x.numel()), 0, 0, 0, copy_time(x, rounds)};
-  row.encode_ms = median(codec::device_times(x, rounds, [&] { encoded = sort ? torch_ops_sort(x, 6, 2) : torch_ops_uniform(x, 8); }));
-  row.decode_ms = median(codec::device_times(x, rounds, [&] { decoded = torch_ops_decode(encoded, sort ? 6 : 8, x.sizes()); }));
+  row.encode_ms = median(device_times(x, rounds, [&] { encoded = sort ? torch_ops_sort(x, 6, 2) : torch_ops_uniform(x, 8); }));
+  row.decode_ms = median(device_times(x, rounds, [&] { decoded = torch_ops_decode(encoded, sort ? 6 : 8, x.sizes()); }));
   row.rel_error = codec::relative_error(x, decoded);
   return row;
 }

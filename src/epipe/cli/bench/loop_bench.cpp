@@ -10,10 +10,8 @@
 #include "epipe/cli/bench/benches.h"
 #include "epipe/cli/command.h"
 #include "epipe/layer/autocast.h"
-#include "epipe/layer/batch_norm.h"
 #include "epipe/layer/memory_format.h"
-#include "epipe/layer/random.h"
-#include "epipe/model/model.h"
+#include "epipe/model/registry.h"
 #include "epipe/pipeline/pipeline.h"
 #include "epipe/train/loss.h"
 #include "epipe/train/optimizer.h"
@@ -77,14 +75,11 @@ class PlainLoop {
       : subject_(subject),
         device_(device),
         precision_(precision),
-        model_(model::make_model(subject.name, subject.data, 1)),
+        model_(model::builtin_models().make_model(subject.name, subject.data, 1)),
         loss_(train::make_loss(subject.data)) {
     for (const auto& layer : model_.layers) {
       layer->to(device);
       if (layer::wants_channels_last(device)) layer::to_channels_last(*layer);
-      for (const auto& module : layer->modules()) {
-        if (auto* const norm = dynamic_cast<layer::DeferredBatchNorm*>(module.get())) norm->update_at_once();
-      }
     }
     optimizer_ = std::make_unique<train::Optimizer>(make_optimizer(model_.layers));
   }
@@ -92,12 +87,12 @@ class PlainLoop {
     const Stopwatch watch;
     const layer::CastScope casts;
     layer::ForwardContext at;
+    at.pipelined = false;
     at.samples = subject_.batch.samples;
     at.side = subject_.batch.side;
     layer::Tensors x = subject_.batch.inputs;
     if (layer::wants_channels_last(device_)) x = layer::channels_last(std::move(x));
     {
-      const layer::TorchDropout dropout;
       const layer::Autocast autocast(device_.type(), precision_, true);
       for (const auto& layer : model_.layers) x = layer->forward(x, at);
     }
@@ -124,7 +119,7 @@ class PipelineSteps {
  public:
   PipelineSteps(const LoopSubject& subject, const pipeline::PipelineConfig& config)
       : subject_(subject),
-        model_(model::make_model(subject.name, subject.data, 1)),
+        model_(model::builtin_models().make_model(subject.name, subject.data, 1)),
         pipeline_(model_.layers, config, train::make_loss(subject.data)),
         optimizers_(static_cast<std::size_t>(pipeline_.workers())) {
     pipeline_.on_workers([this](int worker, const std::vector<pipeline::Stage*>& stages) {
@@ -242,7 +237,7 @@ void run_loop_bench(const LoopBenchFlags& flags) {
   for (const std::string& name : flags.models) {
     try {
       const LoopSubject subject = make_loop_subject(name, device);
-      const std::size_t cut = model::make_model(name, subject.data, 1).layers.size() / 2;
+      const std::size_t cut = model::builtin_models().architecture(name, subject.data).layers.size() / 2;
       report_loop(subject, flags, cut, measure(subject, flags, device, cut));
     } catch (const std::invalid_argument& error) {
       throw UsageError(error.what());

@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 #include <torch/csrc/autograd/autograd.h>
 
+#include <array>
+#include <map>
 #include <nlohmann/json.hpp>
 
 #include "epipe/base/clock.h"
@@ -11,6 +13,7 @@
 #include "epipe/cli/bench/data_parallel.h"
 #include "epipe/cli/bench/subject.h"
 #include "epipe/cli/command.h"
+#include "epipe/model/costs.h"
 #include "epipe/pipeline/chunks.h"
 #include "epipe/schedule/simulate.h"
 #include "epipe/train/loss.h"
@@ -32,7 +35,7 @@ struct PipelineBenchFlags {
 
 std::vector<std::size_t> even_cut(const Subject& subject, int chunks) {
   const Batch part = pipeline::slice(subject.batch, {0, subject.batch.size() / chunks});
-  return model::measured_cuts(model_of(subject), part.inputs, context_of(part), 2);
+  return model::measured_cuts(architecture_of(subject), part.inputs, context_of(part), 2);
 }
 
 struct SpeedUp {
@@ -40,43 +43,57 @@ struct SpeedUp {
   double one_ms = 0;  // per step, one worker
   double two_ms = 0;
   double speed_up = 0;
-  double bound = 0;  // of the speed-up, by the simulator from measured action times
+  double bound = 0;         // of the speed-up, by the simulator from measured action times
+  schedule::Costs costs{};  // those times, in seconds
 };
 
-// The times of a stage's actions, from the same stages on one worker, which nobody else disturbs.
-schedule::Costs measured_costs(const Subject& subject, PipelineConfig config, int rounds) {
-  schedule::Costs costs = schedule::equal_costs(2, 0, 0);
-  config.placement = {{0, 0}};
+using ActionSeconds = std::map<std::string, std::array<std::vector<double>, 2>>;  // by kind and stage
+
+ActionSeconds measured_actions(const Subject& subject, PipelineConfig config, int rounds) {
   Tracer tracer(100'000);
   config.tracer = &tracer;
   Steps steps(subject, config);
   for (int round = 0; round < rounds; ++round) steps.time_one();
-  std::array<std::array<std::vector<double>, 2>, 2> seconds;  // by kind and stage
+  ActionSeconds seconds;
   for (const auto& event : tracer.events()) {
-    const bool backward = event.category == "backward";
-    if (!backward && event.category != "forward") continue;
-    const auto stage = static_cast<std::size_t>(event.name.back() - '0');  // "F 3 1"
-    seconds[backward ? 1 : 0].at(stage).push_back(event.end - event.begin);
+    if (event.category != "backward" && event.category != "forward") continue;
+    const std::string kind = event.name.substr(0, event.name.find(' '));  // "Bi 3 1"
+    seconds[kind].at(static_cast<std::size_t>(event.name.back() - '0')).push_back(event.end - event.begin);
   }
+  return seconds;
+}
+
+// The times of a stage's actions, from the same stages on one worker, which nobody else disturbs. The parts of a split backward are
+// those of the second stage, which has the other worker beside it; the first stage splits nothing.
+schedule::Costs measured_costs(const Subject& subject, const PipelineConfig& config, int rounds) {
+  schedule::Costs costs = schedule::equal_costs(2, 0, 0);
+  PipelineConfig alone = config;
+  alone.placement = {{0, 0}};
+  alone.schedule = "gpipe";
+  ActionSeconds seconds = measured_actions(subject, alone, rounds);
   for (std::size_t j = 0; j < 2; ++j) {
-    costs.forward[j] = median(seconds[0][j]);
-    costs.backward[j] = median(seconds[1][j]);
+    costs.forward[j] = median(seconds["F"][j]);
+    costs.backward[j] = median(seconds["B"][j]);
   }
+  if (!schedule::find_generator(config.schedule).value().splits_backward) return costs;
+  ActionSeconds split = measured_actions(subject, config, rounds);
+  costs.backward_input = {costs.backward[0] / 2, median(split["Bi"][1])};
+  costs.backward_weights = {costs.backward[0] / 2, median(split["Bw"][1])};
   return costs;
 }
 
-SpeedUp measure_speed_up(const Subject& subject, const PipelineBenchFlags& flags, schedule::Policy policy) {
+SpeedUp measure_speed_up(const Subject& subject, const PipelineBenchFlags& flags, const std::string& name) {
   SpeedUp result;
   result.cuts = even_cut(subject, flags.chunks);
   PipelineConfig one;
   one.chunks = flags.chunks;
   PipelineConfig two = one;
   two.cuts = result.cuts;
-  two.policy = policy;
-  const auto costs = measured_costs(subject, two, 3);
-  const auto schedule = schedule::generate(policy, {{0, 1}}, flags.chunks);
-  const auto timeline = schedule::simulate(schedule.value(), costs);
-  result.bound = schedule::serial_time(flags.chunks, costs) / timeline.value().makespan;
+  two.schedule = name;
+  result.costs = measured_costs(subject, two, 3);
+  const auto schedule = schedule::generate(name, {{0, 1}}, flags.chunks);
+  const auto timeline = schedule::simulate(schedule.value(), result.costs);
+  result.bound = schedule::serial_time(flags.chunks, result.costs) / timeline.value().makespan;
 
   Steps alone(subject, one);
   Steps together(subject, two);
@@ -126,15 +143,23 @@ double measure_overhead(const Subject& subject, const PipelineBenchFlags& flags)
   return median(ratios) - 1;
 }
 
-void report_speed_up(const Subject& subject, const std::string& policy, const SpeedUp& s, bool json) {
+// Of the second stage, the one that splits its backward where the schedule does.
+nlohmann::json action_ms(const schedule::Costs& costs) {
+  nlohmann::json ms = {{"F", 1e3 * costs.forward[1]}, {"B", 1e3 * costs.backward[1]}};
+  if (!costs.backward_input.empty()) ms.update({{"Bi", 1e3 * costs.backward_input[1]}, {"Bw", 1e3 * costs.backward_weights[1]}});
+  return ms;
+}
+
+void report_speed_up(const Subject& subject, const std::string& name, const SpeedUp& s, bool json) {
   const double of_bound = s.speed_up / s.bound;
   if (json) {
-    const nlohmann::json line = {{"model", subject.name},      {"schedule", policy},     {"cuts", s.cuts},   {"one_worker_ms", s.one_ms},
-                                 {"two_workers_ms", s.two_ms}, {"speed_up", s.speed_up}, {"bound", s.bound}, {"of_bound", of_bound}};
+    const nlohmann::json line = {{"model", subject.name},     {"schedule", name},           {"cuts", s.cuts},
+                                 {"one_worker_ms", s.one_ms}, {"two_workers_ms", s.two_ms}, {"speed_up", s.speed_up},
+                                 {"bound", s.bound},          {"of_bound", of_bound},       {"action_ms", action_ms(s.costs)}};
     fmt::print("{}\n", line.dump());
   } else {
-    fmt::print("{:<12} {:<6} one worker {:7.2f} ms, two {:7.2f} ms: speed-up {:.2f}, bound {:.2f}, {:.2f} of it\n", subject.name, policy,
-               s.one_ms, s.two_ms, s.speed_up, s.bound, of_bound);
+    fmt::print("{:<12} {:<6} one worker {:7.2f} ms, two {:7.2f} ms: speed-up {:.2f}, bound {:.2f}, {:.2f} of it; stage 1: {} ms\n",
+               subject.name, name, s.one_ms, s.two_ms, s.speed_up, s.bound, of_bound, action_ms(s.costs).dump());
   }
   std::fflush(stdout);
 }
@@ -174,8 +199,8 @@ void run_pipeline_bench(const PipelineBenchFlags& flags) {
   for (const std::string& name : flags.models) {
     const Subject subject = make_subject(name, flags.batch);
     report_overhead(subject, measure_overhead(subject, flags), flags.json);
-    for (const std::string policy : {"gpipe", "1f1b"}) {
-      report_speed_up(subject, policy, measure_speed_up(subject, flags, schedule::parse_policy(policy).value()), flags.json);
+    for (const std::string& schedule : schedule::schedule_names()) {
+      report_speed_up(subject, schedule, measure_speed_up(subject, flags, schedule), flags.json);
     }
     if (transport::gloo_part().available)
       report_data_parallel(subject, measure_data_parallel(subject, flags.chunks, flags.rounds), flags.json);

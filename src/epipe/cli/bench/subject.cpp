@@ -22,7 +22,9 @@ Subject make_subject(const std::string& model, std::int64_t size) {
   return subject;
 }
 
-model::Model model_of(const Subject& subject) { return model::make_model(subject.name, subject.data, 1); }
+model::Architecture architecture_of(const Subject& subject) { return model::builtin_models().architecture(subject.name, subject.data); }
+
+model::Model model_of(const Subject& subject) { return model::builtin_models().make_model(subject.name, subject.data, 1); }
 
 layer::ForwardContext context_of(const Batch& batch) {
   layer::ForwardContext at;

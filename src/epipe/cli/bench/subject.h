@@ -2,7 +2,7 @@
 
 #include <string>
 
-#include "epipe/model/model.h"
+#include "epipe/model/registry.h"
 #include "epipe/pipeline/pipeline.h"
 
 // What `epipe bench pipeline` measures.
@@ -16,6 +16,7 @@ struct Subject {
 };
 
 Subject make_subject(const std::string& model, std::int64_t size);
+model::Architecture architecture_of(const Subject& subject);
 model::Model model_of(const Subject& subject);
 layer::ForwardContext context_of(const layer::Batch& batch);
 

@@ -9,7 +9,7 @@
 #include "epipe/base/file.h"
 #include "epipe/cli/command.h"
 #include "epipe/cli/experiment/child.h"
-#include "epipe/train/checkpoint.h"
+#include "epipe/session/checkpoint.h"
 
 namespace epipe::cli {
 namespace {
@@ -104,7 +104,7 @@ class Runner {
     if (entry.kind == Kind::kParameters) return words;
     const std::string folder = config_.out + "/" + result.folder;
     words.insert(words.end(), {"--seed", fmt::to_string(result.seed), "--run-dir", folder});
-    if (!train::Checkpoints(folder + "/checkpoints").steps().empty()) words.emplace_back("--resume");
+    if (!session::Checkpoints(folder + "/checkpoints").steps().empty()) words.emplace_back("--resume");
     return words;
   }
 

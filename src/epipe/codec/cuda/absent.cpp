@@ -1,23 +1,19 @@
-// A build without CUDA: codecs have no twins, because there are no tensors on devices.
+// A build without CUDA: codecs have no device codecs, because there are no tensors on devices.
 #include <stdexcept>
 
-#include "epipe/codec/cuda/timer.h"
-#include "epipe/codec/cuda/twins.h"
+#include "epipe/codec/cuda/device_codecs.h"
 
 namespace epipe::codec {
 
-std::unique_ptr<Twin> make_plain_twin(PlainFormat) { return nullptr; }
-std::unique_ptr<Twin> make_run_twin(RunBorders, unsigned, unsigned) { return nullptr; }
-std::unique_ptr<Twin> make_kmeans_twin(unsigned, KMeansFit) { return nullptr; }
-std::unique_ptr<Twin> make_topk_twin(TopKShape, std::unique_ptr<Twin>) { return nullptr; }
-std::unique_ptr<Twin> make_lowrank_twin(FactorForm, std::vector<std::unique_ptr<Twin>>) { return nullptr; }
-std::unique_ptr<Twin> make_power_twin(FactorForm, std::vector<std::unique_ptr<Twin>>) { return nullptr; }
-std::unique_ptr<Twin> make_entropy_twin(EntropyKind, EntropyTarget) { return nullptr; }
+std::unique_ptr<DeviceCodec> make_plain_device_codec(PlainFormat) { return nullptr; }
+std::unique_ptr<DeviceCodec> make_run_device_codec(RunBorders, unsigned, unsigned) { return nullptr; }
+std::unique_ptr<DeviceCodec> make_kmeans_device_codec(unsigned, KMeansFit) { return nullptr; }
+std::unique_ptr<DeviceCodec> make_topk_device_codec(TopKShape, std::unique_ptr<DeviceCodec>) { return nullptr; }
+std::unique_ptr<DeviceCodec> make_lowrank_device_codec(FactorForm, std::vector<std::unique_ptr<DeviceCodec>>) { return nullptr; }
+std::unique_ptr<DeviceCodec> make_power_device_codec(FactorForm, std::vector<std::unique_ptr<DeviceCodec>>) { return nullptr; }
+std::unique_ptr<DeviceCodec> make_entropy_device_codec(EntropyKind, EntropyTarget) { return nullptr; }
 std::unique_ptr<Codec> on_any_device(std::unique_ptr<Codec> codec) { return codec; }
 
 DevicePayload new_payload(const torch::Tensor&, std::size_t) { throw std::logic_error("this epipe was built without CUDA"); }
-std::vector<double> device_times(const torch::Tensor&, int, const std::function<void()>&) {
-  throw std::runtime_error("this epipe was built without CUDA: configure with --preset cuda");
-}
 
 }  // namespace epipe::codec

@@ -1,7 +1,7 @@
 #include <c10/cuda/CUDAGuard.h>
 
+#include "epipe/codec/cuda/device_codec.h"
 #include "epipe/codec/cuda/memory.h"
-#include "epipe/codec/cuda/twin.h"
 #include "epipe/codec/span.h"
 
 namespace epipe::codec {
@@ -16,17 +16,17 @@ torch::Tensor dense_on_device(const torch::Tensor& x) {
 
 class OnAnyDevice final : public Codec {
  public:
-  explicit OnAnyDevice(std::unique_ptr<Codec> codec) : codec_(std::move(codec)), twin_(codec_->twin()) {}
+  explicit OnAnyDevice(std::unique_ptr<Codec> codec) : codec_(std::move(codec)), device_codec_(codec_->device_codec()) {}
 
   std::string spec() const override { return codec_->spec(); }
   PayloadBounds payload_bounds(const TensorSpec& tensor) const override { return codec_->payload_bounds(tensor); }
 
   Result<void> encode(const torch::Tensor& x, const EncodeContext& at, Bytes& out) override {
-    if (x.is_cuda() && twin_ != nullptr && x.numel() > 0) {
+    if (x.is_cuda() && device_codec_ != nullptr && x.numel() > 0) {
       const c10::cuda::CUDAGuard guard(x.device());
-      bring_state_to(Side::kTwin);
-      if (const auto payload = twin_->encode(dense_on_device(x), at)) {
-        if (!at.frozen) newest_ = Side::kTwin;
+      bring_state_to(Side::kDevice);
+      if (const auto payload = device_codec_->encode(dense_on_device(x), at)) {
+        if (!at.frozen) newest_ = Side::kDevice;
         Unwritten room(out, payload->size);
         fetch(room.span().data(), payload->bytes.data_ptr(), payload->size, stream_of(x));
         room.written();
@@ -43,10 +43,10 @@ class OnAnyDevice final : public Codec {
     if (!x.is_cuda()) return codec_->decode_into(x, in);
     const c10::cuda::CUDAGuard guard(x.device());
     const auto bounds = payload_bounds(spec_of(x));
-    if (twin_ != nullptr && x.numel() > 0 && in.size() >= bounds.min && in.size() <= bounds.max) {
+    if (device_codec_ != nullptr && x.numel() > 0 && in.size() >= bounds.min && in.size() <= bounds.max) {
       const DevicePayload payload = new_payload(x, in.size());
       send(payload.bytes.data_ptr(), in.data(), in.size(), stream_of(x));
-      if (twin_->decode_into(x, payload, in)) return {};
+      if (device_codec_->decode_into(x, payload, in)) return {};
     }
     // The host finds what is wrong.
     auto on_host = torch::empty(x.sizes());
@@ -55,26 +55,26 @@ class OnAnyDevice final : public Codec {
     return {};
   }
 
-  State state() const override { return newest_ == Side::kTwin ? twin_->state() : codec_->state(); }
+  State state() const override { return newest_ == Side::kDevice ? device_codec_->state() : codec_->state(); }
   void set_state(const State& state) override {
     codec_->set_state(state);
     newest_ = Side::kHost;
   }
-  std::unique_ptr<Twin> twin() const override { return codec_->twin(); }
+  std::unique_ptr<DeviceCodec> device_codec() const override { return codec_->device_codec(); }
 
  private:
-  enum class Side { kBoth, kHost, kTwin };
+  enum class Side { kBoth, kHost, kDevice };
 
   // The side that encodes gets the state that the other one left.
   void bring_state_to(Side side) {
     if (newest_ == Side::kBoth || newest_ == side) return;
-    if (side == Side::kTwin) twin_->set_state(codec_->state());
-    if (side == Side::kHost) codec_->set_state(twin_->state());
+    if (side == Side::kDevice) device_codec_->set_state(codec_->state());
+    if (side == Side::kHost) codec_->set_state(device_codec_->state());
     newest_ = Side::kBoth;
   }
 
   std::unique_ptr<Codec> codec_;
-  std::unique_ptr<Twin> twin_;
+  std::unique_ptr<DeviceCodec> device_codec_;
   Side newest_ = Side::kBoth;  // who has the state of the last call
 };
 

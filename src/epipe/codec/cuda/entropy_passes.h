@@ -4,8 +4,8 @@
 
 #include <optional>
 
+#include "epipe/codec/cuda/device_codec.h"
 #include "epipe/codec/cuda/memory.h"
-#include "epipe/codec/cuda/twin.h"
 #include "epipe/codec/kernels/cuda/layout.h"
 #include "epipe/codec/rate_control.h"
 

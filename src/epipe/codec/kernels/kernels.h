@@ -67,7 +67,7 @@ struct BracketScan {
 
 struct DeadZone;
 struct BlockTransform;
-struct ChannelMix;
+struct ChannelMatrix;
 struct RansEncoder;
 struct RansDecoder;
 struct ParentPlanes;
@@ -102,8 +102,8 @@ struct Kernels {
   // kBatch blocks at once: value k of block g is in[k * in_stride + g]; k counts along the width first. `out` may not be `in`.
   void (*transform_blocks)(const BlockTransform& t, const float* in, std::size_t in_stride, float* out, std::size_t out_stride);
   // Combinations of the channels of `places` places: channel c of place p is in[c * in_stride + p]. `out` may not be `in`.
-  void (*mix_channels)(const ChannelMix& mix, const float* in, std::size_t in_stride, std::size_t places, float* out,
-                       std::size_t out_stride);
+  void (*multiply_channels)(const ChannelMatrix& by, const float* in, std::size_t in_stride, std::size_t places, float* out,
+                            std::size_t out_stride);
   // Finite values to tokens; no level may exceed kMaxLevel.
   void (*quantize)(std::span<const float> y, const DeadZone& zone, std::uint8_t* tokens);
   // out[i] = values[table_of[i] * kTokenRoom + tokens[i]].

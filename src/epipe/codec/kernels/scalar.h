@@ -22,7 +22,8 @@ void encode_search(std::span<const float> x, std::span<const float> thresholds, 
 void decode_table(ByteView in, std::span<const float> table, unsigned bits, std::span<float> out);
 BracketScan scan_brackets(std::span<const float> x, KeyOf of, std::span<Bracket> brackets);
 void transform_blocks(const BlockTransform& t, const float* in, std::size_t in_stride, float* out, std::size_t out_stride);
-void mix_channels(const ChannelMix& mix, const float* in, std::size_t in_stride, std::size_t places, float* out, std::size_t out_stride);
+void multiply_channels(const ChannelMatrix& by, const float* in, std::size_t in_stride, std::size_t places, float* out,
+                       std::size_t out_stride);
 void quantize(std::span<const float> y, const DeadZone& zone, std::uint8_t* tokens);
 void look_up(std::span<const std::uint8_t> tokens, const std::uint8_t* table_of, const float* values, float* out);
 void magnitudes_of(std::span<const std::uint8_t> tokens, std::uint8_t* out);

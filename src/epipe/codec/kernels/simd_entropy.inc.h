@@ -207,10 +207,11 @@ void transform_blocks(const BlockTransform& t, const float* in, std::size_t in_s
   }
 }
 
-void mix_channels(const ChannelMix& mix, const float* in, std::size_t in_stride, std::size_t places, float* out, std::size_t out_stride) {
+void multiply_channels(const ChannelMatrix& by, const float* in, std::size_t in_stride, std::size_t places, float* out,
+                       std::size_t out_stride) {
   const std::size_t full = places / kLanes * kLanes;
-  for (std::size_t p = 0; p < full; p += kLanes) multiply_all(mix.matrix, mix.rows, mix.channels, in + p, in_stride, out + p, out_stride);
-  scalar_impl::mix_channels(mix, in + full, in_stride, places - full, out + full, out_stride);
+  for (std::size_t p = 0; p < full; p += kLanes) multiply_all(by.matrix, by.rows, by.channels, in + p, in_stride, out + p, out_stride);
+  scalar_impl::multiply_channels(by, in + full, in_stride, places - full, out + full, out_stride);
 }
 
 // NOLINTEND(misc-definitions-in-headers)

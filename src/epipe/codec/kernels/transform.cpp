@@ -69,12 +69,13 @@ void transform_blocks(const BlockTransform& t, const float* in, std::size_t in_s
 }
 
 // Each sum starts with a product and continues with fma in ascending order.
-void mix_channels(const ChannelMix& mix, const float* in, std::size_t in_stride, std::size_t places, float* out, std::size_t out_stride) {
-  for (std::size_t k = 0; k < mix.rows; ++k) {
-    const float* const row = mix.matrix + k * mix.channels;
+void multiply_channels(const ChannelMatrix& by, const float* in, std::size_t in_stride, std::size_t places, float* out,
+                       std::size_t out_stride) {
+  for (std::size_t k = 0; k < by.rows; ++k) {
+    const float* const row = by.matrix + k * by.channels;
     for (std::size_t p = 0; p < places; ++p) {
       float sum = row[0] * in[p];
-      for (std::size_t c = 1; c < mix.channels; ++c) sum = fused(row[c], in[c * in_stride + p], sum);
+      for (std::size_t c = 1; c < by.channels; ++c) sum = fused(row[c], in[c * in_stride + p], sum);
       out[k * out_stride + p] = sum;
     }
   }

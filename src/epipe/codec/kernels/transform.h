@@ -20,7 +20,7 @@ struct BlockTransform {
 };
 
 // Combinations of channels: matrix is [rows, channels], row-major.
-struct ChannelMix {
+struct ChannelMatrix {
   std::size_t rows;
   std::size_t channels;
   const float* matrix;

@@ -1,0 +1,121 @@
+#include "epipe/boundary/receiver.h"
+
+#include <fmt/format.h>
+
+#include <stdexcept>
+
+#include "epipe/base/clock.h"
+#include "epipe/boundary/boundary_thread.h"
+
+namespace epipe::boundary {
+
+Receiver::Receiver(BoundaryConfig config, transport::Link& link, OnFailure on_failure)
+    : config_(std::move(config)),
+      link_(link),
+      on_failure_(std::move(on_failure)),
+      pool_(config_.codec_threads),
+      decoder_(make_decoder(config_, pool_)),
+      arrived_(config_.capacity) {
+  config_.codec = decoder_.spec();  // frames name their codec in this form
+  thread_ = std::thread([this] { run(); });
+}
+
+Receiver::~Receiver() {
+  close();
+  join();
+}
+
+void Receiver::join() {
+  if (thread_.joinable()) thread_.join();
+}
+
+void Receiver::close() {
+  arrived_.close();
+  link_.close();
+}
+
+void Receiver::run() {
+  const OwnStream stream(config_.device);
+  run_until_closed([this] { arrived_.push(recv_tensors()); }, on_failure_);
+}
+
+// Always into a new tensor: the worker keeps the last ones for its backward.
+torch::Tensor Receiver::decode(const wire::FrameView& frame) const {
+  const wire::FrameHeader& header = frame.header;
+  if (header.non_finite && config_.flag_non_finite) return codec::not_a_number(header).to(config_.device);
+  auto x = decoder_.decode(frame);
+  if (!x) throw std::runtime_error(fmt::format("{}: {}", describe(config_, header.step, header.micro_batch), x.error().text()));
+  return std::move(x).value();
+}
+
+// All frames of one micro-batch. Which micro-batch it should be is for recv() to say; that they belong together is checked here.
+MicroBatchTensors Receiver::recv_tensors() {
+  MicroBatchTensors micro_batch;
+  std::size_t parts = 1;
+  wire::Limits left = config_.limits;  // for all parts together
+  for (std::size_t part = 0; part < parts; ++part) {
+    double receiving = 0;
+    double decoding = 0;
+    Bytes bytes;
+    {
+      const Stopwatch watch;
+      bytes = link_.recv(transport::kNoTimeout);
+      receiving = watch.seconds();
+    }
+    const auto frame = wire::read_frame(bytes, left, &pool_);
+    if (!frame) throw std::runtime_error(fmt::format("cut {}: {}", config_.cut, frame.error().text()));
+    const auto& header = frame.value().header;
+    if (part == 0) {
+      micro_batch.step = header.step;
+      micro_batch.index = header.micro_batch;
+      parts = header.parts;
+    }
+    const bool fits = header.cut == config_.cut && header.direction == config_.direction && header.step == micro_batch.step &&
+                      header.micro_batch == micro_batch.index && header.part == part && header.parts == parts &&
+                      header.codec == config_.codec;
+    if (!fits) {
+      throw std::runtime_error(
+          fmt::format("{}: expected tensor {} of {} by {}, got tensor {} of {} by {} for cut {}, step {}, micro-batch {}",
+                      describe(config_, micro_batch.step, micro_batch.index), part, parts, config_.codec, header.part, header.parts,
+                      header.codec, header.cut, header.step, header.micro_batch));
+    }
+    {
+      const Span span(decoding, config_.tracer, track_of(config_, true), "decode", micro_batch.step,
+                      fmt::format("decode {}", micro_batch.index));
+      micro_batch.tensors.push_back(decode(frame.value()));
+      left.max_values -= static_cast<std::uint64_t>(micro_batch.tensors.back().numel());
+    }
+    const std::lock_guard lock(mutex_);
+    traffic_.recv_seconds += receiving;
+    traffic_.decode_seconds += decoding;
+  }
+  micro_batch.ready = StreamEvent(micro_batch.tensors);
+  return micro_batch;
+}
+
+MicroBatchTensors Receiver::next(std::uint64_t step, std::uint32_t micro_batch) {
+  if (config_.timeout == transport::kNoTimeout) return arrived_.pop();
+  auto got = arrived_.pop_within(config_.timeout);
+  if (!got) {
+    throw transport::TimedOut(fmt::format("{}: nothing arrived for {} s; the peer is stalled, or the link is too slow for --timeout",
+                                          describe(config_, step, micro_batch), seconds(config_.timeout)));
+  }
+  return std::move(*got);
+}
+
+std::vector<torch::Tensor> Receiver::recv(std::uint64_t step, std::uint32_t micro_batch) {
+  MicroBatchTensors got = next(step, micro_batch);
+  if (got.step != step || got.index != micro_batch) {
+    throw std::runtime_error(
+        fmt::format("expected {}, got step {}, micro-batch {}", describe(config_, step, micro_batch), got.step, got.index));
+  }
+  got.ready.take(got.tensors);
+  return std::move(got.tensors);
+}
+
+Traffic Receiver::take_traffic() {
+  const std::lock_guard lock(mutex_);
+  return std::exchange(traffic_, {});
+}
+
+}  // namespace epipe::boundary

@@ -1,0 +1,173 @@
+#include "epipe/boundary/sender.h"
+
+#include <fmt/format.h>
+
+#include <stdexcept>
+
+#include "epipe/base/clock.h"
+#include "epipe/boundary/boundary_thread.h"
+
+namespace epipe::boundary {
+namespace {
+
+constexpr std::size_t kMaxParts = 255;
+
+}  // namespace
+
+Sender::Sender(BoundaryConfig config, transport::Link& link, OnFailure on_failure)
+    : config_(std::move(config)),
+      link_(link),
+      on_failure_(std::move(on_failure)),
+      waiting_(config_.capacity),
+      pool_(config_.codec_threads),
+      decoder_(make_decoder(config_, pool_)) {
+  encoders_.push_back(make_encoder(config_, pool_));  // a wrong spec fails here, not in the thread
+  config_.codec = encoders_[0]->spec();
+  thread_ = std::thread([this] { run(); });
+}
+
+Sender::~Sender() {
+  close();
+  join();
+}
+
+void Sender::join() {
+  if (thread_.joinable()) thread_.join();
+}
+
+void Sender::close() {
+  waiting_.close();
+  link_.close();
+}
+
+void Sender::run() {
+  const OwnStream stream(config_.device);
+  run_until_closed([this] { encode_and_send(waiting_.pop()); }, on_failure_);
+  {
+    const std::lock_guard lock(mutex_);
+    over_ = true;
+  }
+  encoded_.notify_all();
+}
+
+void Sender::count(int micro_batches) {
+  {
+    const std::lock_guard lock(mutex_);
+    unencoded_ += micro_batches;
+  }
+  encoded_.notify_all();
+}
+
+std::unique_lock<std::mutex> Sender::lock_when_idle() const {
+  std::unique_lock lock(mutex_);
+  const auto idle = [this] { return over_ || unencoded_ == 0; };
+  if (config_.timeout == transport::kNoTimeout) {
+    encoded_.wait(lock, idle);
+  } else if (!encoded_.wait_for(lock, config_.timeout, idle)) {
+    throw transport::TimedOut(fmt::format("cut {}: the peer took nothing for {} s", config_.cut, seconds(config_.timeout)));
+  }
+  return lock;
+}
+
+void Sender::finish_encoding() {
+  const auto lock = lock_when_idle();
+  if (unencoded_ != 0) throw Closed();
+}
+
+void Sender::send(MicroBatchTensors micro_batch) {
+  micro_batch.ready = StreamEvent(micro_batch.tensors);
+  count(1);
+  if (config_.timeout == transport::kNoTimeout) return waiting_.push(std::move(micro_batch));
+  if (!waiting_.push_within(micro_batch, config_.timeout)) {
+    throw transport::TimedOut(fmt::format("{}: the peer took nothing for {} s; it is stalled, or the link is too slow for --timeout",
+                                          describe(config_, micro_batch.step, micro_batch.index), seconds(config_.timeout)));
+  }
+}
+
+codec::Codec& Sender::encoder(std::size_t part) {
+  while (encoders_.size() <= part) encoders_.push_back(make_encoder(config_, pool_));
+  return *encoders_[part];
+}
+
+void Sender::encode_and_send(const MicroBatchTensors& micro_batch) {
+  if (micro_batch.tensors.empty()) return count(-1);
+  if (micro_batch.tensors.size() > kMaxParts) throw std::runtime_error(fmt::format("a cut carries at most {} tensors", kMaxParts));
+  micro_batch.ready.take(micro_batch.tensors);
+  for (std::size_t part = 0; part < micro_batch.tensors.size(); ++part) {
+    const torch::Tensor x = micro_batch.tensors[part].detach();
+    const codec::FrameTag tag{micro_batch.step,
+                              micro_batch.index,
+                              config_.cut,
+                              static_cast<std::uint8_t>(part),
+                              static_cast<std::uint8_t>(micro_batch.tensors.size()),
+                              config_.direction};
+    Bytes frame = encode(x, part, micro_batch, tag);
+    if (part + 1 == micro_batch.tensors.size()) count(-1);
+    double sending = 0;
+    const Span span(sending, config_.tracer, track_of(config_, false), "send", micro_batch.step, fmt::format("send {}", micro_batch.index));
+    link_.send(std::move(frame));
+  }
+}
+
+Bytes Sender::encode(const torch::Tensor& x, std::size_t part, const MicroBatchTensors& micro_batch, const codec::FrameTag& tag) {
+  Bytes frame;
+  Traffic traffic;
+  {
+    const Span span(traffic.encode_seconds, config_.tracer, track_of(config_, false), "encode", micro_batch.step,
+                    fmt::format("encode {}", micro_batch.index));
+    encode_frame(x, part, micro_batch, tag, frame);
+  }
+  traffic.wire_bytes = frame.size();
+  traffic.values = static_cast<std::uint64_t>(x.numel());
+  const auto own = wire::read_own_frame(frame);
+  if (!own) throw std::logic_error("a frame of our own cannot be read: " + own.error().text());
+  traffic.form = codec::chosen_form(own.value());
+  if (micro_batch.measure_error) measure(x, own.value(), traffic);
+  add(traffic);
+  return frame;
+}
+
+void Sender::add(const Traffic& traffic) {
+  const std::lock_guard lock(mutex_);
+  traffic_ += traffic;
+}
+
+void Sender::encode_frame(const torch::Tensor& x, std::size_t part, const MicroBatchTensors& micro_batch, const codec::FrameTag& tag,
+                          Bytes& out) {
+  const auto result = codec::encode_frame(encoder(part), x, tag, {micro_batch.frozen}, &pool_, out);
+  if (result) return;
+  const ErrorCode code = result.error().code;
+  if (config_.flag_non_finite && (code == ErrorCode::kNonFinite || code == ErrorCode::kOutOfRange)) {
+    return codec::encode_non_finite(encoder(part), x, tag, out);
+  }
+  throw std::runtime_error(fmt::format("{}: {}", describe(config_, micro_batch.step, micro_batch.index), result.error().text()));
+}
+
+void Sender::measure(const torch::Tensor& x, const wire::FrameView& frame, Traffic& traffic) const {
+  if (frame.header.non_finite) return;
+  const auto decoded = decoder_.decode(frame);
+  if (!decoded) throw std::runtime_error("a frame of our own does not decode: " + decoded.error().text());
+  const auto exact = x.to(torch::kFloat64);
+  traffic.error_energy = (exact - decoded.value().to(x.device(), torch::kFloat64)).square().sum().item<double>();
+  traffic.signal_energy = exact.square().sum().item<double>();
+}
+
+Traffic Sender::take_traffic() {
+  const std::lock_guard lock(mutex_);
+  return std::exchange(traffic_, {});
+}
+
+std::vector<codec::State> Sender::state() const {
+  const auto lock = lock_when_idle();
+  std::vector<codec::State> states;
+  for (const auto& encoder : encoders_) states.push_back(encoder->state());
+  return states;
+}
+
+void Sender::set_state(const std::vector<codec::State>& states) {
+  const auto lock = lock_when_idle();
+  encoders_.clear();
+  for (std::size_t part = 0; part < states.size(); ++part) encoder(part).set_state(states[part]);
+}
+
+}  // namespace epipe::boundary

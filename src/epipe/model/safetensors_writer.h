@@ -1,0 +1,43 @@
+#pragma once
+
+#include <cstdio>
+#include <string>
+#include <vector>
+
+#include "epipe/model/safetensors.h"
+#include "epipe/model/safetensors_header.h"
+
+namespace epipe::model {
+
+// A safetensors file of tensors that are not all in memory at once: they wait in a file without a name beside it until the last one came.
+// What is written is what write_safetensors() would write.
+class SafetensorsWriter {
+ public:
+  explicit SafetensorsWriter(std::string path);
+  ~SafetensorsWriter();
+  SafetensorsWriter(const SafetensorsWriter&) = delete;
+  SafetensorsWriter& operator=(const SafetensorsWriter&) = delete;
+
+  Result<void> add(const NamedTensors& tensors);
+  // Once. Before that there is no file, or the one that was there.
+  Result<void> finish(const Metadata& metadata);
+
+ private:
+  struct Waiting {
+    std::string name;
+    torch::ScalarType dtype{};
+    std::vector<std::int64_t> shape;
+    std::uint64_t begin = 0;  // in the waiting file
+    std::uint64_t bytes = 0;
+  };
+  Error io_error() const;
+  SafeTensorsHeader header(const Metadata& metadata) const;
+  bool copy(const Waiting& tensor, const std::function<bool(ByteView)>& write) const;
+
+  std::string path_;
+  std::FILE* data_;
+  std::vector<Waiting> waiting_;
+  std::uint64_t end_ = 0;
+};
+
+}  // namespace epipe::model

@@ -1,0 +1,281 @@
+#include "epipe/session/local_trainer.h"
+
+#include <fmt/format.h>
+
+#include <stdexcept>
+
+#include "epipe/base/memory.h"
+#include "epipe/boundary/device_stream.h"
+#include "epipe/layer/batch_norm.h"
+#include "epipe/model/named_tensors.h"
+#include "epipe/pipeline/checked.h"
+#include "epipe/session/step_result.h"
+
+namespace epipe::session {
+namespace {
+
+using pipeline::Pipeline;
+using pipeline::StepResult;
+using pipeline::WorkerTimes;
+
+codec::State clone(const codec::State& state) {
+  codec::State copy;
+  for (const auto& [name, tensor] : state) copy[name] = tensor.clone();
+  return copy;
+}
+
+}  // namespace
+
+NamedTensors weights_of(const layer::Layer& layer) {
+  NamedTensors all;
+  for (const auto& item : layer.named_parameters()) all[layer.full_name(item.key())] = item.value().detach();
+  for (const auto& item : layer.named_buffers()) all[layer.full_name(item.key())] = item.value();
+  return all;
+}
+
+LocalTrainer::LocalTrainer(LocalTrainerConfig config)
+    : layers_(std::move(config.layers)),
+      pipeline_config_(pipeline::checked(std::move(config.pipeline), layers_.size())),
+      loss_(std::move(config.loss)),
+      make_optimizer_(std::move(config.make_optimizer)),
+      fingerprint_(std::move(config.fingerprint)),
+      require_same_run_(std::move(config.require_same_run)) {
+  for (std::size_t l = 0; l < layers_.size(); ++l) {
+    const int worker = worker_of_layer(l);
+    if (pipeline_config_.remote.has(worker)) {
+      layers_[l] = nullptr;
+    } else {
+      layers_[l]->to(pipeline_config_.devices.at(static_cast<std::size_t>(worker)));
+    }
+  }
+  make_optimizers();
+  if (!config.replicas) return;
+  Layers own;
+  std::copy_if(layers_.begin(), layers_.end(), std::back_inserter(own), [](const auto& layer) { return layer != nullptr; });
+  reducer_ = std::make_unique<Reducer>(std::move(config.replicas), std::move(own), config.bucket_bytes, pipeline_config_.tracer);
+  pipeline_config_.exchange = reducer_.get();
+}
+
+LocalTrainer::~LocalTrainer() = default;
+
+int LocalTrainer::worker_of_layer(std::size_t layer) const {
+  std::size_t stage = 0;
+  while (stage < pipeline_config_.cuts.size() && pipeline_config_.cuts[stage] <= layer) ++stage;
+  return pipeline_config_.placement.worker_of[stage];
+}
+
+void LocalTrainer::connect(const LinkMaker& link, transport::Timeout timeout) {
+  disconnect();
+  forget_step();
+  pipeline_config_.remote.link = link;
+  pipeline_config_.remote.timeout = timeout;
+  pipeline_ = std::make_unique<Pipeline>(layers_, pipeline_config_, loss_);
+  pipeline_->set_encoder_state(clone(encoders_));
+}
+
+void LocalTrainer::disconnect() { pipeline_ = nullptr; }
+
+void LocalTrainer::forget_step() {
+  pending_.reset();
+  for (const auto& layer : layers_) {
+    if (layer) layer->discard_batch();
+  }
+}
+
+Layers LocalTrainer::layers_of(int worker) const {
+  Layers own;
+  for (std::size_t l = 0; l < layers_.size(); ++l) {
+    if (layers_[l] && worker_of_layer(l) == worker) own.push_back(layers_[l]);
+  }
+  return own;
+}
+
+void LocalTrainer::make_optimizers() {
+  optimizers_.clear();
+  optimizers_.resize(static_cast<std::size_t>(pipeline_config_.placement.workers()));
+  for (const int worker : workers()) {
+    NamedParameters parameters;
+    for (const auto& layer : layers_of(worker)) {
+      for (const auto& item : layer->named_parameters()) parameters.emplace_back(layer->full_name(item.key()), item.value());
+    }
+    optimizers_[static_cast<std::size_t>(worker)] = make_optimizer_(std::move(parameters));
+  }
+}
+
+StepResult LocalTrainer::forward_backward(const layer::Batch& batch, const pipeline::StepId& id, const Update* known) {
+  check_whole();
+  forget_step();
+  StepResult result;
+  try {
+    applied_ = known != nullptr;
+    result = train_step(batch, id, known);
+  } catch (...) {
+    leave_replicas();
+    throw;
+  }
+  pending_ = id.step;
+  pending_encoders_ = clone(pipeline_->encoder_state());
+  for (std::size_t w = 0; w < result.workers.size(); ++w) {
+    if (!pipeline_config_.remote.has(static_cast<int>(w))) result.workers[w].peak_memory_bytes = peak_memory_bytes();
+  }
+  return result;
+}
+
+StepResult LocalTrainer::train_step(const layer::Batch& batch, const pipeline::StepId& id, const Update* known) {
+  if (batch.size() == 0 && reducer_) return sum_without_samples(id.step);
+  if (known == nullptr) return pipeline_->train_step(batch, id);
+  return pipeline_->train_step(batch, id, [&](int worker, const auto&) { apply_to(worker, *known); });
+}
+
+void LocalTrainer::check_whole() const {
+  if (!loaded_.empty()) throw std::logic_error("weights are being loaded; a step needs all of them");
+  if (applied_) throw std::logic_error("a step that failed has changed some of the weights; the run can only go back to a checkpoint");
+}
+
+// A batch with fewer samples than there are replicas: this one takes part in the sums only.
+StepResult LocalTrainer::sum_without_samples(std::uint64_t step) {
+  StepResult result = no_result(pipeline_config_.cuts.size(), static_cast<std::size_t>(pipeline_config_.placement.workers()));
+  WorkerTimes& times = result.workers[static_cast<std::size_t>(workers().at(0))];
+  const Span span(times.all_reduce, pipeline_config_.tracer, workers().at(0), "all_reduce", step);
+  times.all_reduce_bytes = reducer_->contribute_nothing(step);
+  return result;
+}
+
+void LocalTrainer::leave_replicas() {
+  if (reducer_) reducer_->leave();
+}
+
+StepResult LocalTrainer::evaluate(const layer::Batch& batch, const pipeline::StepId& id) { return pipeline_->evaluate(batch, id); }
+
+std::map<std::string, double> LocalTrainer::squared_gradient_norms() const {
+  std::map<std::string, double> norms;
+  for (const int worker : workers()) {
+    std::vector<std::string> names;
+    std::vector<torch::Tensor> squares;  // read together: each reading waits for the device
+    for (const auto& layer : layers_of(worker)) {
+      for (const auto& item : layer->named_parameters()) {
+        if (!item.value().grad().defined()) continue;
+        names.push_back(layer->full_name(item.key()));
+        squares.push_back(item.value().grad().to(torch::kFloat64).square().sum());
+      }
+    }
+    if (names.empty()) continue;
+    const auto values = torch::stack(squares).cpu();
+    for (std::size_t i = 0; i < names.size(); ++i) norms[names[i]] = values[static_cast<std::int64_t>(i)].item<double>();
+  }
+  return norms;
+}
+
+void LocalTrainer::commit(std::uint64_t step, const Update& update) {
+  if (step + 1 == steps_done_) return;
+  if (pending_ != step || step != steps_done_) {
+    throw std::logic_error(fmt::format("step {} cannot be committed: {} steps are done, and the gradients here are of {}", step,
+                                       steps_done_, pending_ ? fmt::format("step {}", *pending_) : "no step"));
+  }
+  if (std::exchange(applied_, false)) {
+    encoders_ = std::move(pending_encoders_);
+  } else {
+    update.skip ? skip() : apply(update);
+  }
+  if (pipeline_config_.loss_scaling) scaler_.update(update.skip);
+  pending_.reset();
+  ++steps_done_;
+}
+
+void LocalTrainer::apply_to(int worker, const Update& update) {
+  optimizers_[static_cast<std::size_t>(worker)]->step(update.lr, update.scale);
+  layer::commit_batch(layers_of(worker));
+}
+
+void LocalTrainer::apply(const Update& update) {
+  if (pipeline_) {
+    pipeline_->on_workers([&](int worker, const auto&) { apply_to(worker, update); });
+  } else {  // the channels were lost between the gradients and the commit
+    for (const int worker : workers()) {
+      const boundary::OwnStream stream(pipeline_config_.devices[static_cast<std::size_t>(worker)]);
+      apply_to(worker, update);
+      stream.synchronize();
+    }
+  }
+  encoders_ = std::move(pending_encoders_);
+}
+
+void LocalTrainer::skip() {
+  forget_step();
+  if (pipeline_) pipeline_->set_encoder_state(clone(encoders_));
+}
+
+std::vector<int> LocalTrainer::workers() const {
+  std::vector<int> here;
+  for (int w = 0; w < pipeline_config_.placement.workers(); ++w) {
+    if (!pipeline_config_.remote.has(w)) here.push_back(w);
+  }
+  return here;
+}
+
+NamedTensors LocalTrainer::weights() const {
+  NamedTensors all;
+  for (const auto& layer : layers_) {
+    if (layer) all.merge(weights_of(*layer));
+  }
+  return all;
+}
+
+NamedTensors LocalTrainer::weights(std::size_t layer) const {
+  if (layer >= layers_.size() || !layers_[layer]) throw std::invalid_argument(fmt::format("layer {} is not run here", layer));
+  return weights_of(*layers_[layer]);
+}
+
+void LocalTrainer::load(std::size_t layer, const NamedTensors& from) {
+  const NamedTensors own = weights(layer);
+  disconnect();
+  if (const auto loaded = model::load_into(from, own); !loaded) throw std::invalid_argument(loaded.error().message);
+  loaded_.insert(layer);
+}
+
+void LocalTrainer::start_over() {
+  for (std::size_t l = 0; l < layers_.size(); ++l) {
+    if (layers_[l] && !loaded_.contains(l)) throw std::invalid_argument(fmt::format("the weights of layer {} are missing", l));
+  }
+  loaded_.clear();
+  applied_ = false;
+  disconnect();
+  forget_step();
+  make_optimizers();
+  encoders_.clear();
+  scaler_ = {};
+  steps_done_ = 0;
+}
+
+Checkpoint LocalTrainer::checkpoint() const {
+  check_whole();
+  Checkpoint c{steps_done_, weights(), {}, encoders_, fingerprint_};
+  for (std::size_t w = 0; w < optimizers_.size(); ++w) {
+    if (!optimizers_[w]) continue;
+    for (auto& [name, tensor] : optimizers_[w]->state()) c.optimizer[fmt::format("{}/{}", w, name)] = tensor;
+  }
+  if (pipeline_config_.loss_scaling) c.optimizer.merge(scaler_.state());
+  return c;
+}
+
+void LocalTrainer::restore(const Checkpoint& c) {
+  require_same_run_(c.config);
+  loaded_.clear();
+  applied_ = false;
+  disconnect();
+  forget_step();
+  if (const auto loaded = model::load_into(c.model, weights()); !loaded) throw std::runtime_error(loaded.error().message);
+  for (std::size_t w = 0; w < optimizers_.size(); ++w) {
+    const std::string prefix = fmt::format("{}/", w);
+    NamedTensors own;
+    for (const auto& [name, tensor] : c.optimizer) {
+      if (name.starts_with(prefix)) own[name.substr(prefix.size())] = tensor;
+    }
+    if (optimizers_[w]) optimizers_[w]->set_state(own);
+  }
+  if (pipeline_config_.loss_scaling) scaler_.set_state(c.optimizer);
+  encoders_ = clone(c.encoders);
+  steps_done_ = c.step;
+}
+
+}  // namespace epipe::session

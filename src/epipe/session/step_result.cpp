@@ -1,0 +1,136 @@
+#include "epipe/session/step_result.h"
+
+#include <limits>
+#include <nlohmann/json.hpp>
+#include <stdexcept>
+
+namespace epipe::session {
+namespace {
+
+using boundary::Traffic;
+using nlohmann::json;
+using pipeline::StepResult;
+using pipeline::WorkerTimes;
+
+json to_json(const Traffic& t) {
+  return {t.wire_bytes, t.values, t.error_energy, t.signal_energy, t.encode_seconds, t.decode_seconds, t.recv_seconds, t.form};
+}
+
+Traffic traffic_from_json(const json& j) {
+  Traffic t;
+  t.wire_bytes = j.at(0);
+  t.values = j.at(1);
+  t.error_energy = j.at(2);
+  t.signal_energy = j.at(3);
+  t.encode_seconds = j.at(4);
+  t.decode_seconds = j.at(5);
+  t.recv_seconds = j.at(6);
+  t.form = j.at(7);
+  return t;
+}
+
+json to_json(const WorkerTimes& t) {
+  return {t.forward, t.backward, t.wait, t.encode, t.decode, t.all_reduce, t.peak_memory_bytes, t.all_reduce_bytes, t.data};
+}
+
+WorkerTimes times_from_json(const json& j) {
+  WorkerTimes t;
+  t.forward = j.at(0);
+  t.backward = j.at(1);
+  t.wait = j.at(2);
+  t.encode = j.at(3);
+  t.decode = j.at(4);
+  t.all_reduce = j.at(5);
+  t.peak_memory_bytes = j.at(6);
+  t.all_reduce_bytes = j.at(7);
+  t.data = j.at(8);
+  return t;
+}
+
+// JSON has no NaN; the library writes null.
+double number_or_nan(const json& j) { return j.is_null() ? std::numeric_limits<double>::quiet_NaN() : j.get<double>(); }
+
+template <typename T>
+json list_to_json(const std::vector<T>& values) {
+  json list = json::array();
+  for (const T& value : values) list.push_back(to_json(value));
+  return list;
+}
+
+void merge_cuts(StepResult& into, const StepResult& other) {
+  for (std::size_t j = 0; j < into.forward.size(); ++j) {
+    into.forward[j] += other.forward[j];
+    into.backward[j] += other.backward[j];
+  }
+  for (std::size_t j = 0; j < into.peak_live.size(); ++j) into.peak_live[j] = std::max(into.peak_live[j], other.peak_live[j]);
+}
+
+}  // namespace
+
+json to_json(const StepResult& r) {
+  return {{"loss", r.loss},
+          {"correct", r.correct},
+          {"samples", r.samples},
+          {"non_finite", r.non_finite},
+          {"forward", list_to_json(r.forward)},
+          {"backward", list_to_json(r.backward)},
+          {"workers", list_to_json(r.workers)},
+          {"peak_live", r.peak_live}};
+}
+
+StepResult step_result_from_json(const json& j) {
+  StepResult r;
+  try {
+    r.loss = number_or_nan(j.at("loss"));
+    r.correct = j.at("correct");
+    r.samples = j.at("samples");
+    r.non_finite = j.at("non_finite");
+    for (const json& t : j.at("forward")) r.forward.push_back(traffic_from_json(t));
+    for (const json& t : j.at("backward")) r.backward.push_back(traffic_from_json(t));
+    for (const json& t : j.at("workers")) r.workers.push_back(times_from_json(t));
+    r.peak_live = j.at("peak_live").get<std::vector<int>>();
+  } catch (const json::exception& error) {
+    throw std::invalid_argument(std::string("a peer's step result is damaged: ") + error.what());
+  }
+  return r;
+}
+
+void check_fits(const StepResult& r, std::size_t cuts, std::size_t workers) {
+  if (r.forward.size() != cuts || r.backward.size() != cuts || r.workers.size() != workers || r.peak_live.size() != cuts + 1) {
+    throw std::invalid_argument("a peer's step result is of another pipeline");
+  }
+}
+
+StepResult no_result(std::size_t cuts, std::size_t workers) {
+  StepResult r;
+  r.forward.resize(cuts);
+  r.backward.resize(cuts);
+  r.workers.resize(workers);
+  r.peak_live.resize(cuts + 1);
+  return r;
+}
+
+void merge(StepResult& into, const StepResult& other) {
+  into.loss += other.loss;
+  into.correct += other.correct;
+  into.non_finite = into.non_finite || other.non_finite;
+  merge_cuts(into, other);
+  for (std::size_t w = 0; w < into.workers.size(); ++w) into.workers[w] += other.workers[w];
+}
+
+void add_replica(StepResult& into, const StepResult& replica) {
+  const auto samples = static_cast<double>(into.samples + replica.samples);
+  if (samples > 0) {
+    into.loss = (into.loss * static_cast<double>(into.samples) + replica.loss * static_cast<double>(replica.samples)) / samples;
+  }
+  into.samples += replica.samples;
+  into.non_finite = into.non_finite || replica.non_finite;
+  into.correct += replica.correct;
+  merge_cuts(into, replica);
+  into.workers.insert(into.workers.end(), replica.workers.begin(), replica.workers.end());
+  if (!replica.predictions.defined()) return;
+  into.predictions = torch::cat({into.predictions.cpu(), replica.predictions});  // theirs came as bytes
+  into.targets = torch::cat({into.targets.cpu(), replica.targets});
+}
+
+}  // namespace epipe::session

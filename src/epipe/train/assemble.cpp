@@ -1,0 +1,114 @@
+#include "epipe/train/assemble.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "epipe/base/file.h"
+#include "epipe/train/initial_weights.h"
+#include "epipe/train/make_plan.h"
+
+namespace epipe::train {
+namespace {
+
+LocalWorkers local_workers(const TrainConfig& config, AssembleOptions& options) {
+  LocalWorkers own;
+  if (options.connector != nullptr) own.workers = {0};
+  for (const std::string& device : config.devices) own.devices.push_back(device_of(device, config.local_rank));
+  own.tracer = options.tracer;
+  if (resizes_on_device(config)) own.input_edge = config.image_size;
+  own.codec_threads = config.codec_threads;
+  own.observer = std::move(options.observer);
+  own.replicas = std::move(options.replicas);
+  own.bucket_bytes = static_cast<std::size_t>(config.bucket) << 10U;
+  return own;
+}
+
+LrSchedule lr_schedule(const TrainConfig& config, const Batches& batches) {
+  LrSchedule lr;
+  lr.kind = parse_lr_schedule(config.lr_schedule);
+  lr.base = config.lr;
+  lr.power = config.lr_power;
+  lr.warmup_steps = config.warmup;
+  lr.total_steps = static_cast<std::int64_t>(batches.all_steps());
+  return lr;
+}
+
+std::vector<std::string> parameter_order(const model::Architecture& architecture) {
+  std::vector<std::string> names;
+  for (const model::LayerMaker& maker : architecture.layers) {
+    const auto layer = maker.make();
+    for (const auto& item : layer->named_parameters()) names.push_back(layer->full_name(item.key()));
+  }
+  return names;
+}
+
+// `fresh` makes the architecture anew: the layers of one that came as a whole are trained.
+std::function<session::LayerWeights()> weights_source(std::function<model::Architecture()> fresh, std::uint64_t seed,
+                                                      const AssembleOptions& options) {
+  const auto new_parts = options.weights_are_whole ? model::NewParts::kNone : model::NewParts::kHeadAndCodec;
+  return [fresh = std::move(fresh), seed, new_parts, path = options.weights, note = options.note]() -> session::LayerWeights {
+    const auto weights = std::make_shared<InitialWeights>(fresh(), seed, path, new_parts);  // shared with copies of the function
+    for (const std::string& text : weights->notes()) note(text);
+    return [weights](std::size_t layer) { return weights->of_layer(layer); };
+  };
+}
+
+session::CoordinatorConfig coordinator_config(const TrainConfig& config, const AssembleOptions& options, const Resolved& run, int replica) {
+  session::CoordinatorConfig coordinator;
+  coordinator.checkpoints = config.run_dir + "/checkpoints";
+  const int workers = schedule::Placement{run.plan.place}.workers();
+  if (replica > 0) coordinator.checkpoints += fmt::format("/worker-{}", replica * workers);
+  if (options.connector != nullptr) coordinator.timeout = std::chrono::milliseconds(static_cast<std::int64_t>(config.timeout * 1000));
+  coordinator.resume = config.resume;
+  coordinator.clip = config.clip;
+  if (config.clip > 0) coordinator.parameter_order = parameter_order(run.architecture);
+  const auto files = list_folder(config.run_dir);
+  coordinator.was_over = std::find(files.begin(), files.end(), "model.safetensors") != files.end();
+  coordinator.note = options.note;
+  return coordinator;
+}
+
+// The last batch of an epoch may have fewer samples than there are chunks.
+int chunks_for(const Plan& plan, const layer::Batch& batch) { return static_cast<int>(std::min<std::int64_t>(plan.chunks, batch.size())); }
+
+}  // namespace
+
+pipeline::StepResult RunParts::forward_backward(const data::LoadedBatch& loaded, bool measure_error) {
+  const auto step = static_cast<std::int64_t>(loaded.step);
+  return coordinator->forward_backward(
+      loaded.batch, {loaded.epoch, loaded.step, chunks_for(plan, loaded.batch), measure_error, loaded.samples}, lr.at(step));
+}
+
+pipeline::StepResult RunParts::evaluate(const data::LoadedBatch& loaded, std::uint64_t epoch, std::uint64_t step) {
+  return coordinator->evaluate(loaded.batch, {epoch, step, chunks_for(plan, loaded.batch)});
+}
+
+RunParts assemble(const Registry& registry, const TrainConfig& config, AssembleOptions options) {
+  if (!options.note) options.note = [](const std::string&) {};
+  const int replica = options.replicas ? options.replicas->rank() : 0;
+  const auto kind = registry.models.takes_text(config.model) ? data::DataSpec::Kind::kText : data::DataSpec::Kind::kImages;
+  RunParts parts;
+  parts.batches = std::make_unique<Batches>(config, kind, replica);
+  const auto architecture = [&registry, model = config.model, data = parts.batches->spec(), seed = config.seed] {
+    return registry.models.architecture(model, data, seed);
+  };
+  {
+    const model::Architecture looked_at = architecture();  // its own: a BatchNorm that was traced in training mode counts even a look
+    parts.plan = make_plan(registry, config, looked_at, *parts.batches);
+    for (const std::size_t cut : parts.plan.cuts) parts.cut_names.push_back(cut < looked_at.layers.size() ? looked_at.layers[cut].name : "");
+    for (const std::string& note : looked_at.notes) options.note(note);
+  }
+  for (const auto& codec : parts.plan.codecs) parts.codec_names.push_back({codec.forward, codec.backward});
+  parts.lr = lr_schedule(config, *parts.batches);
+  const auto resolved = [architecture, plan = parts.plan] { return resolve(plan, architecture()); };
+  const Resolved run = resolved();
+  auto coordinator = coordinator_config(config, options, run, replica);
+  coordinator.spec = to_json(parts.plan);
+  coordinator.initial_weights = weights_source([resolved] { return resolved().architecture; }, config.seed, options);
+  auto local = make_local_trainer(registry, run, local_workers(config, options));
+  parts.coordinator = std::make_unique<session::Coordinator>(std::move(local), options.connector, std::move(coordinator));
+  return parts;
+}
+
+}  // namespace epipe::train

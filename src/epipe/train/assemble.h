@@ -1,0 +1,46 @@
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "epipe/session/coordinator.h"
+#include "epipe/train/batches.h"
+#include "epipe/train/config.h"
+#include "epipe/train/local_setup.h"
+#include "epipe/train/lr_schedule.h"
+#include "epipe/train/metrics.h"
+#include "epipe/train/plan.h"
+#include "epipe/train/registry.h"
+
+namespace epipe::train {
+
+// What the process that coordinates a run, or one replica of it, works with.
+struct RunParts {
+  std::unique_ptr<Batches> batches;
+  Plan plan;                           // what all processes are told
+  std::vector<std::string> cut_names;  // of the layers that begin a stage
+  std::vector<CutNames> codec_names;
+  LrSchedule lr;
+  std::unique_ptr<session::Coordinator> coordinator;
+
+  int workers() const { return schedule::Placement{plan.place}.workers(); }
+  pipeline::StepResult forward_backward(const data::LoadedBatch& loaded, bool measure_error);
+  pipeline::StepResult evaluate(const data::LoadedBatch& loaded, std::uint64_t epoch, std::uint64_t step);
+};
+
+struct AssembleOptions {
+  session::PeerConnector* connector = nullptr;      // outlives the parts; null: all workers are in this process
+  std::unique_ptr<transport::Group> replicas{};     // worker 0 in all replicas; null: there is one
+  Tracer* tracer = nullptr;                         // outlives the parts; null: no timeline
+  pipeline::TensorObserver observer{};              // sees what crosses the cuts
+  std::string weights{};                            // a file the run begins from; empty: first values by the seed
+  bool weights_are_whole = false;                   // every tensor must be in the file
+  std::function<void(const std::string&)> note{};   // what a person should know; lives as long as the parts
+};
+
+// Puts a run together from its configuration. Throws std::invalid_argument where its parts do not fit.
+RunParts assemble(const Registry& registry, const TrainConfig& config, AssembleOptions options);
+
+}  // namespace epipe::train

@@ -1,0 +1,42 @@
+#pragma once
+
+#include <memory>
+
+#include "epipe/data/dataset.h"
+#include "epipe/data/loader.h"
+#include "epipe/train/config.h"
+
+namespace epipe::train {
+
+// Whether the first stage enlarges the images, which costs a device nothing and a loader most of its time. Throws std::invalid_argument
+// where they do not all have one size.
+bool resizes_on_device(const TrainConfig& config);
+
+// The data of a run: what it is, and its batches in their order. `replica`: whose part of every batch this process loads.
+class Batches {
+ public:
+  // Throws std::invalid_argument for data that is not there, or a batch that cannot be split as configured.
+  Batches(const TrainConfig& config, data::DataSpec::Kind kind, int replica);
+
+  // As the model sees it.
+  data::DataSpec spec() const;
+  const data::Dataset& training_data() const { return *data_.train; }
+  const data::Dataset& validation_data() const { return *data_.validation; }
+
+  std::uint64_t steps_per_epoch() const { return data::Loader::steps_per_epoch(data_.train->size(), config_.batch); }
+  std::uint64_t all_steps() const { return steps_per_epoch() * static_cast<std::uint64_t>(config_.epochs); }
+  std::uint64_t end_step() const;  // the step after the last
+  std::uint64_t validation_steps() const { return data::Loader::steps_per_epoch(data_.validation->size(), config_.batch); }
+  // This replica's parts of the batches from `first_step` on. They do not outlive this.
+  std::unique_ptr<data::Loader> training(std::uint64_t first_step) const;
+  std::unique_ptr<data::Loader> validation() const;
+
+ private:
+  data::LoaderConfig loader_config() const;
+
+  TrainConfig config_;
+  int replica_;
+  data::Splits data_;
+};
+
+}  // namespace epipe::train

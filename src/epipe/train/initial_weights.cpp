@@ -1,0 +1,35 @@
+#include "epipe/train/initial_weights.h"
+
+#include <fmt/format.h>
+
+#include <stdexcept>
+
+#include "epipe/session/local_trainer.h"
+
+namespace epipe::train {
+
+InitialWeights::InitialWeights(model::Architecture architecture, std::uint64_t seed, const std::string& path, model::NewParts new_parts)
+    : architecture_(std::move(architecture)), seed_(seed) {
+  if (path.empty()) return;
+  auto mapped = model::map_weights(path);
+  if (!mapped) throw std::runtime_error(mapped.error().message);
+  file_ = mapped.value().file;
+  auto fitted = model::fit_weights(architecture_, std::move(mapped.value().tensors), new_parts);
+  if (!fitted) throw std::runtime_error(fmt::format("{}: {}", path, fitted.error().message));
+  from_file_ = std::move(fitted.value().tensors);
+  notes_ = std::move(fitted.value().notes);
+}
+
+model::NamedTensors InitialWeights::of_layer(std::size_t layer) const {
+  const auto made = architecture_.layers.at(layer).make();
+  made->initialize(seed_);
+  model::NamedTensors weights = session::weights_of(*made);
+  const torch::NoGradGuard no_grad;
+  for (auto& [name, tensor] : weights) {
+    if (const auto found = from_file_.find(name); found != from_file_.end()) tensor.copy_(found->second);
+  }
+  if (file_) file_->forget_pages();
+  return weights;
+}
+
+}  // namespace epipe::train

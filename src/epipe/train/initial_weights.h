@@ -1,0 +1,31 @@
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "epipe/model/architecture.h"
+#include "epipe/model/weights.h"
+
+namespace epipe::train {
+
+// The weights that a run begins from, one layer at a time: first values by the seed, then what a file has for them.
+class InitialWeights {
+ public:
+  // `path`: a weights file (model/weights.h); empty: none. Throws std::runtime_error where the file does not fit the model.
+  InitialWeights(model::Architecture architecture, std::uint64_t seed, const std::string& path, model::NewParts new_parts);
+
+  model::NamedTensors of_layer(std::size_t layer) const;
+  // What its user should know: parts that start fresh, tensors that were ignored.
+  const std::vector<std::string>& notes() const { return notes_; }
+
+ private:
+  model::Architecture architecture_;
+  std::uint64_t seed_;
+  std::shared_ptr<MappedFile> file_;  // shared with the tensors that lie in it; null: none
+  model::NamedTensors from_file_;
+  std::vector<std::string> notes_;
+};
+
+}  // namespace epipe::train

@@ -1,0 +1,115 @@
+#include "epipe/train/make_plan.h"
+
+#include <ATen/Parallel.h>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <numeric>
+#include <stdexcept>
+
+#include "epipe/model/costs.h"
+
+namespace epipe::train {
+namespace {
+
+// The first samples as the model sees them, and where they are.
+struct Sample {
+  layer::Batch batch;
+  layer::ForwardContext at;
+};
+
+Sample first_samples(const TrainConfig& config, const Batches& batches, std::int64_t count) {
+  std::vector<std::int64_t> ids(static_cast<std::size_t>(count));
+  std::iota(ids.begin(), ids.end(), 0);
+  Sample sample{batches.training_data().batch(ids), {}};
+  if (resizes_on_device(config)) sample.batch.inputs[0] = torch::zeros({sample.batch.size(), 3, config.image_size, config.image_size});
+  sample.at.training = false;
+  sample.at.samples = sample.batch.samples;
+  sample.at.side = sample.batch.side;
+  return sample;
+}
+
+std::vector<std::size_t> choose_cuts(const TrainConfig& config, const model::Architecture& architecture, const Batches& batches) {
+  std::vector<std::size_t> cuts;
+  for (const std::string& cut : config.cuts) cuts.push_back(model::resolve_cut(cut, architecture));
+  if (!cuts.empty()) return cuts;
+  const bool measured = config.balance == "measured";
+  Sample sample = first_samples(config, batches, measured ? std::min(batches.training_data().size(), config.batch / config.chunks) : 1);
+  const auto stages = static_cast<int>(config.place.size());
+  if (!measured) return model::balanced_cuts(architecture, sample.batch.inputs, sample.at, stages);
+  sample.at.training = true;
+  at::set_num_threads(config.threads);
+  return model::measured_cuts(architecture, sample.batch.inputs, sample.at, stages);
+}
+
+// A model that came as it is may not fit the data, and more outputs than classes would train without a word.
+void check_outputs(const TrainConfig& config, const model::Architecture& architecture, const Batches& batches) {
+  const data::DataSpec spec = batches.spec();
+  const Sample sample = first_samples(config, batches, 1);
+  layer::Tensors x;
+  bool trainable = false;
+  try {
+    x = model::forward_layer_by_layer(architecture, sample.batch.inputs, sample.at, [&](const layer::Layer& layer, const auto&, const auto&) {
+      for (const auto& parameter : layer.parameters()) trainable = trainable || parameter.requires_grad();
+    });
+  } catch (const std::invalid_argument&) {
+    throw;
+  } catch (const std::exception& error) {
+    const auto* const with_backtrace = dynamic_cast<const c10::Error*>(&error);
+    throw std::invalid_argument(fmt::format("{} fails on the first sample of {}, of shape [{}]; expected a model that takes it: {}",
+                                            architecture.name, config.data, fmt::join(spec.shape, ", "),
+                                            with_backtrace != nullptr ? with_backtrace->what_without_backtrace() : error.what()));
+  }
+  if (!trainable) {  // such as a TorchScript module that was frozen: it would run all its epochs and stay as it is
+    throw std::invalid_argument(
+        fmt::format("expected weights to train in {}, got none; save the module before torch.jit.freeze", architecture.name));
+  }
+  const std::vector<std::int64_t> logits = {1, spec.classes};
+  const auto fits = [&](const torch::Tensor& y) {
+    return y.is_floating_point() && (spec.regression ? y.numel() == spec.classes : y.sizes() == torch::IntArrayRef(logits));
+  };
+  if (x.size() == 1 && fits(x[0])) return;
+  std::vector<std::string> got;
+  for (const auto& y : x) got.push_back(fmt::format("{} [{}]", c10::toString(y.scalar_type()), fmt::join(y.sizes(), ", ")));
+  throw std::invalid_argument(fmt::format(
+      "expected one tensor Float [1, {}] from {} for one sample, as {} has {} {}; got {}: change the last layer, or the data", spec.classes,
+      architecture.name, config.data, spec.classes, spec.regression ? "values per sample" : "classes", fmt::join(got, ", ")));
+}
+
+std::vector<pipeline::CutCodecs> choose_codecs(const TrainConfig& config, std::size_t cuts) {
+  pipeline::CutCodecs everywhere{config.codec_forward.empty() ? config.codec : config.codec_forward,
+                                 config.codec_backward.empty() ? config.codec : config.codec_backward};
+  std::vector<pipeline::CutCodecs> codecs(cuts, everywhere);
+  for (const CodecAt& at : config.codec_at) {
+    if (at.cut >= cuts) throw std::invalid_argument(fmt::format("--codec-at names cut {}, but there are {} cuts, from 0", at.cut, cuts));
+    (at.forward ? codecs[at.cut].forward : codecs[at.cut].backward) = at.spec;
+  }
+  return codecs;
+}
+
+// A server knows models by name; a file's name would tell it about this machine and nothing else.
+void check_portable(const Registry& registry, const TrainConfig& config, const std::string& model) {
+  if (config.connect.empty() || registry.models.is_portable(model)) return;
+  throw std::invalid_argument(
+      fmt::format("{} cannot be trained with --connect: servers build models by name and open no files", config.model));
+}
+
+}  // namespace
+
+Plan make_plan(const Registry& registry, const TrainConfig& config, const model::Architecture& architecture, const Batches& batches) {
+  check_outputs(config, architecture, batches);
+  Plan plan;
+  static_cast<SharedSettings&>(plan) = config;
+  plan.model = registry.models.portable_name(config.model);
+  check_portable(registry, config, plan.model);
+  plan.data = batches.spec();
+  plan.seed = worker_seed(config.seed);
+  plan.cuts = choose_cuts(config, architecture, batches);
+  plan.codecs = choose_codecs(config, plan.cuts.size());
+  plan.loss_scaling = config.loss_scaling == "on" || (config.loss_scaling == "auto" && config.precision == "fp16");
+  plan.client = texts_of(config, {Scope::kClient});
+  return plan;
+}
+
+}  // namespace epipe::train

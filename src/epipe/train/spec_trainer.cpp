@@ -1,0 +1,39 @@
+#include "epipe/train/spec_trainer.h"
+
+#include <fmt/format.h>
+
+#include <stdexcept>
+
+#include "epipe/train/local_setup.h"
+#include "epipe/train/plan.h"
+
+namespace epipe::train {
+namespace {
+
+std::unique_ptr<session::LocalTrainer> make_trainer(SpecTrainerConfig& config, const nlohmann::json& spec, int worker, Tracer& tracer) {
+  const Plan plan = plan_from_json(spec);
+  const int count = schedule::Placement{plan.place}.workers();
+  if (worker < 0 || worker >= count) throw std::invalid_argument(fmt::format("there is no worker {} in the plan", worker));
+  if (config.admit) config.admit(spec, worker);
+  LocalWorkers own;
+  own.workers = {worker};
+  own.devices.assign(static_cast<std::size_t>(count), config.device);
+  own.tracer = &tracer;
+  own.codec_threads = config.codec_threads;
+  own.replicas = std::move(config.replicas);
+  own.bucket_bytes = config.bucket_bytes;
+  const Resolved run = resolve(plan, config.registry->models.architecture(plan.model, plan.data));
+  return make_local_trainer(*config.registry, run, std::move(own));
+}
+
+}  // namespace
+
+void make_trainers_from_specs(session::ParticipantConfig& participant, SpecTrainerConfig config) {
+  const auto kept = std::make_shared<SpecTrainerConfig>(std::move(config));  // shared with copies of the function
+  participant.make_trainer = [kept](const nlohmann::json& spec, int worker, Tracer& tracer) {
+    return make_trainer(*kept, spec, worker, tracer);
+  };
+  participant.differences = differences;
+}
+
+}  // namespace epipe::train

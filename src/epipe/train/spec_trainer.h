@@ -1,0 +1,26 @@
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <nlohmann/json_fwd.hpp>
+
+#include "epipe/session/worker_participant.h"
+#include "epipe/train/registry.h"
+
+namespace epipe::train {
+
+// How a process makes what it computes of a run that another one coordinates.
+struct SpecTrainerConfig {
+  const Registry* registry = nullptr;  // outlives the participant
+  // Looks at the spec for this worker before anything is built from it: throws std::invalid_argument to refuse. May be empty.
+  std::function<void(const nlohmann::json& spec, int worker)> admit;
+  torch::Device device = torch::kCPU;
+  int codec_threads = 1;                            // of each sender and receiver
+  std::unique_ptr<transport::Group> replicas{};     // its worker in all replicas; null: there is one
+  std::size_t bucket_bytes = std::size_t{4} << 20;  // of gradients that replicas sum at once
+};
+
+// Fills in how a participant makes its trainer and compares specs.
+void make_trainers_from_specs(session::ParticipantConfig& participant, SpecTrainerConfig config);
+
+}  // namespace epipe::train

@@ -1,0 +1,58 @@
+// The seeds of fuzz/session_fuzz.cpp still speak the language of sessions: one that fails at its first command finds nothing.
+#include <gtest/gtest.h>
+
+#include "epipe/base/file.h"
+#include "support/session_script.h"
+#include "support/temp_folder.h"
+
+namespace epipe::session {
+namespace {
+
+const std::string kCorpus = EPIPE_SOURCE_DIR "/fuzz/corpus/session/";
+
+std::vector<Reply> answers_to(const std::string& seed) {
+  const testing::TempFolder folder;
+  const auto bytes = read_file(kCorpus + seed, 1 << 16);
+  if (!bytes) throw std::runtime_error(bytes.error().message);
+  std::vector<Reply> answers;
+  for (const Bytes& answer : testing::play(testing::read_script(bytes.value()), folder.file("checkpoints"), std::chrono::seconds(20))) {
+    answers.push_back(read_reply(answer).value());
+  }
+  return answers;
+}
+
+std::string names(const std::vector<Reply>& replies) {
+  std::string all;
+  for (const Reply& reply : replies) {
+    const auto* const failed = std::get_if<ErrorReply>(&reply);
+    all += (all.empty() ? "" : ", ") + std::string(name_of(reply)) + (failed != nullptr ? " " + failed->error : "");
+  }
+  return all;
+}
+
+TEST(SessionCorpus, AProperRunIsCarriedOutToItsEnd) {
+  for (std::size_t of = 0; of < testing::session_cases().size(); ++of) {
+    EXPECT_EQ(names(answers_to("proper-run-" + std::to_string(of))),
+              "configured, loaded, channels open, stepped, committed, committed, stepped, committed, stepped, saved, weights, restored, clock, "
+              "timeline, ended")
+        << of;
+  }
+}
+
+TEST(SessionCorpus, AProperRunInWordsIsCarriedOutToItsEnd) {
+  for (std::size_t of = 0; of < testing::session_cases().size(); ++of) {
+    EXPECT_EQ(names(answers_to("proper-words-" + std::to_string(of))), "configured, loaded, channels open, stepped, committed, saved, restored, left")
+        << of;
+  }
+}
+
+TEST(SessionCorpus, HasNoSeedThatAFuzzerWouldCutShort) {
+  for (const std::string& seed : list_folder(kCorpus)) {
+    const auto bytes = read_file(kCorpus + seed, 1 << 16);
+    ASSERT_TRUE(bytes) << seed;
+    EXPECT_LE(bytes.value().size(), 4096U) << seed << ": the Makefile gives libFuzzer -max_len=4096";
+  }
+}
+
+}  // namespace
+}  // namespace epipe::session
