@@ -1,0 +1,2 @@
+// base/ sees nothing: tools/check_layers.py refuses this.
+#include "epipe/wire/frame.h"

@@ -1,0 +1,2 @@
+// model/ must not see pipeline/: tools/check_layers.py refuses this.
+#include "epipe/pipeline/pipeline.h"
