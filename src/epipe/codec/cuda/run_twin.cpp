@@ -14,7 +14,7 @@ using kernels::KeyOf;
 using kernels::KeyRange;
 using kernels::Run;
 
-constexpr std::size_t kTwinFastSample = 1U << 14;  // pinned in docs/codecs.md
+constexpr std::size_t kTwinFastSample = 1U << 14;  // pinned in docs/codec_design.md
 
 class RunTwin final : public Twin {
  public:
