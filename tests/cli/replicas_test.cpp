@@ -6,7 +6,7 @@
 
 #include "epipe/base/clock.h"
 #include "epipe/base/file.h"
-#include "epipe/transport/c10d_support.h"
+#include "epipe/transport/c10d/support.h"
 #include "epipe/transport/group_config.h"
 #include "support/process.h"
 #include "support/program.h"

@@ -9,7 +9,7 @@
 
 #include "epipe/base/clock.h"
 #include "epipe/pipeline/pipeline.h"
-#include "epipe/transport/c10d_support.h"
+#include "epipe/transport/c10d/support.h"
 
 namespace epipe::session {
 namespace {

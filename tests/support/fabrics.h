@@ -12,10 +12,10 @@
 
 #include "epipe/base/file.h"
 #include "epipe/base/queue.h"
-#include "epipe/transport/c10d_support.h"
+#include "epipe/transport/c10d/support.h"
 #include "epipe/transport/connector.h"
 #include "epipe/transport/group.h"
-#include "epipe/transport/grpc_support.h"
+#include "epipe/transport/grpc/support.h"
 #include "epipe/transport/inproc/inproc.h"
 #include "epipe/transport/listener.h"
 #include "epipe/transport/tls_files.h"

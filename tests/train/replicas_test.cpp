@@ -10,7 +10,7 @@
 #include "epipe/data/npy.h"
 #include "epipe/session/checkpoint.h"
 #include "epipe/train/assemble.h"
-#include "epipe/transport/c10d_support.h"
+#include "epipe/transport/c10d/support.h"
 #include "support/cluster.h"
 #include "support/temp_folder.h"
 #include "support/train_run.h"

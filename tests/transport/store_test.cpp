@@ -6,7 +6,7 @@
 
 #include "epipe/base/clock.h"
 #include "epipe/transport/c10d/tcp_store.h"
-#include "epipe/transport/c10d_support.h"
+#include "epipe/transport/c10d/support.h"
 #include "epipe/transport/group.h"
 #include "support/listeners.h"
 #include "support/raw_socket.h"

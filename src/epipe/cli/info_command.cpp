@@ -16,8 +16,7 @@
 #include "epipe/codec/kernels/kernels.h"
 #include "epipe/data/fetch/archive.h"
 #include "epipe/data/image/image.h"
-#include "epipe/transport/c10d_support.h"
-#include "epipe/transport/grpc_support.h"
+#include "epipe/transport/build_parts.h"
 #include "epipe/wire/frame.h"
 
 namespace epipe::cli {
@@ -54,8 +53,9 @@ std::string kernels_text() {
 }
 
 void run_info(bool json) {
-  const std::vector<Part> parts = {kernels::cuda_part(), transport::gloo_part(), transport::grpc_part(),
-                                   data::jpeg_part(),    data::png_part(),       data::zlib_part()};
+  std::vector<Part> parts = {kernels::cuda_part()};
+  for (const Part& part : transport::build_parts()) parts.push_back(part);
+  for (const Part& part : {data::jpeg_part(), data::png_part(), data::zlib_part()}) parts.push_back(part);
   nlohmann::ordered_json info = {{"epipe", EPIPE_VERSION},        {"frame_version", wire::kVersion},
                                  {"compiler", EPIPE_COMPILER},    {"build_type", EPIPE_BUILD_TYPE},
                                  {"libtorch", TORCH_VERSION},     {"cpu_threads", std::thread::hardware_concurrency()},

@@ -39,7 +39,7 @@ double side_bits(const Planes& planes, const CodedHead& head, const TokenTables&
 }
 
 // Means are what pooling, biases and normalization see of a map: half the step for those of blocks, a quarter where the block is the
-// map. docs/codecs.md says at what price, and why not those of text.
+// map. docs/codec_design.md says at what price, and why not those of text.
 std::uint8_t mean_shift(const TensorSpec& tensor) {
   if (tensor.dims.size() != 4) return 0;
   return std::max(tensor.dims[2], tensor.dims[3]) <= 8 ? 2 : 1;

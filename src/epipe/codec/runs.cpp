@@ -25,7 +25,7 @@ using kernels::KeyRange;
 using kernels::Run;
 using kernels::RunTable;
 
-constexpr std::size_t kFastSample = 1U << 14;  // pinned in docs/codecs.md
+constexpr std::size_t kFastSample = 1U << 14;  // pinned in docs/codec_design.md
 
 // A run before its steps are known.
 struct Interval {

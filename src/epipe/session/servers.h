@@ -21,7 +21,7 @@ SessionKey session_key(const std::string& run_dir, bool resume);
 std::map<std::string, std::string> command_channel_metadata(const SessionKey& key, int worker);
 std::map<std::string, std::string> data_channel_metadata(const SessionKey& key, int from, int to, int cut, std::uint64_t attempt);
 
-// Workers 1, 2, ... on servers, through gRPC.
+// Workers 1, 2, ... on servers.
 class Servers final : public PeerConnector {
  public:
   // `common` is how to dial; the addresses are filled in, one server per worker.

@@ -17,7 +17,7 @@
 #include "epipe/pipeline/chunks.h"
 #include "epipe/schedule/simulate.h"
 #include "epipe/train/loss.h"
-#include "epipe/transport/c10d_support.h"
+#include "epipe/transport/c10d/support.h"
 
 namespace epipe::cli {
 namespace {

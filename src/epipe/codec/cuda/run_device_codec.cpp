@@ -14,7 +14,7 @@ using kernels::KeyOf;
 using kernels::KeyRange;
 using kernels::Run;
 
-constexpr std::size_t kDeviceFastSample = 1U << 14;  // pinned in docs/codecs.md
+constexpr std::size_t kDeviceFastSample = 1U << 14;  // pinned in docs/codec_design.md
 
 class RunDeviceCodec final : public DeviceCodec {
  public:

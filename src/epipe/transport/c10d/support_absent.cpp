@@ -1,4 +1,4 @@
-#include "epipe/transport/c10d_support.h"
+#include "epipe/transport/c10d/support.h"
 
 namespace epipe::transport {
 

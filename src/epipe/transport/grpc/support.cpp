@@ -1,4 +1,4 @@
-#include "epipe/transport/grpc_support.h"
+#include "epipe/transport/grpc/support.h"
 
 #include <grpcpp/grpcpp.h>
 
