@@ -1,4 +1,5 @@
-// A session that is told anything in any order, and whose data channels carry anything: every command gets an answer, nothing crashes or hangs.
+// A session that is told anything in any order, and whose data channels carry anything: every command gets an answer, nothing crashes or
+// hangs.
 //
 // tests/support/session_script.h says what the bytes are.
 #include <cstdlib>

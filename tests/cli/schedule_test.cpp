@@ -63,6 +63,14 @@ TEST(ScheduleCommand, PricesAStepWithLinksCodecsAndSharedCoresFromAFile) {
   EXPECT_NE(run_schedule(costs_file(folder, text) + " --json").output.find(R"("makespan":12.0)"), std::string::npos);
 }
 
+TEST(ScheduleCommand, ReadsThePartsOfASplitBackwardFromTheFile) {
+  const testing::TempFolder folder;
+  const std::string text = R"({"forward": [1, 1], "backward": [2, 2], "backward_input": [1, 1], "backward_weights": [1, 5],
+                               "bytes_forward": [0], "bytes_backward": [0], "bytes_per_second": 1})";
+  // F 0 0 | F 0 1 | Bi 0 1 | F 1 1 | Bi 1 1 | Bw 0 1 | Bw 1 1
+  EXPECT_EQ(run_schedule("--schedule zb-h1" + costs_file(folder, text)).output.substr(0, 14), "makespan 15 s,");
+}
+
 TEST(ScheduleCommand, RefusesACostsFileThatDoesNotFit) {
   const testing::TempFolder folder;
   const std::string start = R"({"forward": [1, 1], "backward": [1, 1], "bytes_forward": [30], )";

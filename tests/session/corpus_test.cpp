@@ -32,16 +32,18 @@ std::string names(const std::vector<Reply>& replies) {
 
 TEST(SessionCorpus, AProperRunIsCarriedOutToItsEnd) {
   for (std::size_t of = 0; of < testing::session_cases().size(); ++of) {
-    EXPECT_EQ(names(answers_to("proper-run-" + std::to_string(of))),
-              "configured, loaded, channels open, stepped, committed, committed, stepped, committed, stepped, saved, weights, restored, clock, "
-              "timeline, ended")
+    EXPECT_EQ(
+        names(answers_to("proper-run-" + std::to_string(of))),
+        "configured, loaded, channels open, stepped, committed, committed, stepped, committed, stepped, saved, weights, restored, clock, "
+        "timeline, ended")
         << of;
   }
 }
 
 TEST(SessionCorpus, AProperRunInWordsIsCarriedOutToItsEnd) {
   for (std::size_t of = 0; of < testing::session_cases().size(); ++of) {
-    EXPECT_EQ(names(answers_to("proper-words-" + std::to_string(of))), "configured, loaded, channels open, stepped, committed, saved, restored, left")
+    EXPECT_EQ(names(answers_to("proper-words-" + std::to_string(of))),
+              "configured, loaded, channels open, stepped, committed, saved, restored, left")
         << of;
   }
 }

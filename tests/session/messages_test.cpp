@@ -22,10 +22,10 @@ constexpr std::size_t index_in(const std::variant<All...>*) {
 }
 constexpr std::size_t kStep = index_in<StepCommand>(static_cast<Command*>(nullptr));
 
-Bytes message_of(const std::string& json, std::size_t type = kStep) {
+Bytes message_of(const std::string& fields, std::size_t type = kStep) {
   Bytes bytes(1, static_cast<std::byte>(type));
-  append(bytes, static_cast<std::uint32_t>(json.size()));
-  const auto text = std::as_bytes(std::span(json));
+  append(bytes, static_cast<std::uint32_t>(fields.size()));
+  const auto text = std::as_bytes(std::span(fields));
   bytes.insert(bytes.end(), text.begin(), text.end());
   return bytes;
 }
@@ -56,8 +56,8 @@ double peak_megabytes() {
   return static_cast<double>(usage.ru_maxrss) / 1024;
 }
 
-Cost cost_of(const std::string& json) {
-  const Bytes bytes = message_of(json);
+Cost cost_of(const std::string& fields) {
+  const Bytes bytes = message_of(fields);
   const double before = peak_megabytes();
   const std::clock_t start = std::clock();
   Cost cost;
@@ -171,7 +171,9 @@ TEST(Messages, QuoteBytesThatAreNotText) {
 // Lists of objects took quadratic time: twelve megabytes an hour. Seconds of CPU are compared with those of an honest message of the same
 // size, so a slow machine changes nothing.
 TEST(Messages, OfSixteenMegabytesCostLittleWhateverTheySay) {
-  const Cost honest = cost_of(filled(R"({"epoch":0,"step":0,"chunks":1,"measure_error":false,"loss_scale":1,"batch":0,"training":true,"norms":false,"samples":[)", "12345678,", "0]}"));
+  const Cost honest = cost_of(
+      filled(R"({"epoch":0,"step":0,"chunks":1,"measure_error":false,"loss_scale":1,"batch":0,"training":true,"norms":false,"samples":[)",
+             "12345678,", "0]}"));
   ASSERT_TRUE(honest.accepted);
   const double most_seconds = 5 * honest.cpu_seconds + 0.2;
   const std::vector<std::pair<const char*, std::function<std::string()>>> hostile = {
@@ -208,8 +210,8 @@ TEST(Messages, OfSixteenMegabytesCostLittleWhateverTheySay) {
 }
 
 TEST(Messages, NameWhatIsWrongWithThem) {
-  const auto error = [](const std::string& json, std::size_t type) {
-    const auto message = read_command(message_of(json, type));
+  const auto error = [](const std::string& fields, std::size_t type) {
+    const auto message = read_command(message_of(fields, type));
     return message ? std::string() : message.error().text();
   };
   constexpr std::size_t kSave = index_in<SaveCommand>(static_cast<Command*>(nullptr));

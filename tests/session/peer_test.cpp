@@ -37,10 +37,10 @@ std::string error_of(const ErrorReply& reply) {
 }
 
 // An ErrorReply of this JSON.
-Bytes error_bytes(const std::string& json) {
+Bytes error_bytes(const std::string& text) {
   Bytes bytes(1, std::byte{0});
-  append(bytes, static_cast<std::uint32_t>(json.size()));
-  append_bytes(bytes, std::as_bytes(std::span(json)));
+  append(bytes, static_cast<std::uint32_t>(text.size()));
+  append_bytes(bytes, std::as_bytes(std::span(text)));
   return bytes;
 }
 
@@ -62,8 +62,9 @@ TEST(Peer, CannotWriteToTheTerminalAsItLikes) {
 }
 
 TEST(Peer, ThatSendsOtherTypesIsRefused) {
-  for (const char* const json : {R"({"error": 7, "retry": false, "replica_lost": false})", R"({"error": "x", "retry": "yes"})", "{}", "[]"}) {
-    EXPECT_NE(error_of<PeerFailed>(error_bytes(json)).find("worker 1 at host:7000: bad_message: "), std::string::npos) << json;
+  for (const char* const fields :
+       {R"({"error": 7, "retry": false, "replica_lost": false})", R"({"error": "x", "retry": "yes"})", "{}", "[]"}) {
+    EXPECT_NE(error_of<PeerFailed>(error_bytes(fields)).find("worker 1 at host:7000: bad_message: "), std::string::npos) << fields;
   }
 }
 

@@ -90,9 +90,10 @@ class Machines final : public session::PeerConnector {
  public:
   Machines(int workers, const std::string& folder, Countdown& countdown) : countdown_(countdown) {
     for (int w = 1; w < workers; ++w) {
-      processes_.push_back(std::make_unique<Machine>(folder + "/worker-" + std::to_string(w), [this](const session::ChannelRequest& request) {
-        return doomed(exchange_.take(request.cut, request.attempt), false, request.worker);
-      }));
+      processes_.push_back(
+          std::make_unique<Machine>(folder + "/worker-" + std::to_string(w), [this](const session::ChannelRequest& request) {
+            return doomed(exchange_.take(request.cut, request.attempt), false, request.worker);
+          }));
     }
   }
   std::vector<int> workers() const override {

@@ -5,8 +5,8 @@
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
 #include "epipe/base/clock.h"
-#include "epipe/transport/c10d/tcp_store.h"
 #include "epipe/transport/c10d/support.h"
+#include "epipe/transport/c10d/tcp_store.h"
 #include "epipe/transport/group.h"
 #include "support/listeners.h"
 #include "support/raw_socket.h"

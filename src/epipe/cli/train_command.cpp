@@ -16,8 +16,8 @@
 #include "epipe/cli/train_flags.h"
 #include "epipe/report/page.h"
 #include "epipe/session/checkpoint.h"
-#include "epipe/train/cluster.h"
 #include "epipe/session/servers.h"
+#include "epipe/train/cluster.h"
 #include "epipe/train/trainer.h"
 
 namespace epipe::cli {

@@ -77,7 +77,8 @@ Result<SafeTensors> parse_safetensors(const std::shared_ptr<MappedFile>& file) {
   return parse_with(file->bytes(), [&](const TensorEntry& entry, ByteView values) -> Result<torch::Tensor> {
     const bool aligned = reinterpret_cast<std::uintptr_t>(values.data()) % c10::elementSize(entry.dtype) == 0;
     if (!aligned || values.empty() || entry.dtype == torch::kBool) return copy_values(entry, values);
-    return torch::from_blob(const_cast<std::byte*>(values.data()), entry.shape, [file](void*) {}, entry.dtype);
+    return torch::from_blob(
+        const_cast<std::byte*>(values.data()), entry.shape, [file](void*) {}, entry.dtype);
   });
 }
 

@@ -13,8 +13,8 @@ namespace epipe::model {
 // A safetensors file, or a state dict by torch.save (.pth, .pt, .bin); which one is seen from its first bytes.
 Result<NamedTensors> read_weights(const std::string& path);
 
-// The same without reading the values of a safetensors file before they are needed: they lie in `file`, and must not be written to. Null for
-// a state dict, which is in memory.
+// The same without reading the values of a safetensors file before they are needed: they lie in `file`, and must not be written to. Null
+// for a state dict, which is in memory.
 struct MappedWeights {
   NamedTensors tensors;
   std::shared_ptr<MappedFile> file;  // shared with the tensors

@@ -12,7 +12,8 @@ namespace {
 constexpr std::array kGenerators = {
     Generator{"gpipe", "every forward, then every backward", gpipe, 2, Placements::kAny, false},
     Generator{"1f1b", "a backward as soon as the pipeline is full", one_f_one_b, 1, Placements::kAny, false},
-    Generator{"zb-h1", "1f1b whose idle time is filled with the gradients of weights, for chains", zb_h1, 1, Placements::kChain, true},
+    Generator{"zb-h1", "1f1b with the gradients of weights in its idle time; for chains, where a step has few micro-batches per stage",
+              zb_h1, 1, Placements::kChain, true},
 };
 
 Error bad_request(std::string message) { return {ErrorCode::kBadSchedule, std::move(message)}; }

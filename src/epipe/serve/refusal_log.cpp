@@ -9,8 +9,8 @@
 namespace epipe::serve {
 namespace {
 
-constexpr double kSeconds = 60;       // between two lines about the same host and reason
-constexpr std::size_t kHosts = 1000;    // that are told apart; those above count as "other hosts"
+constexpr double kSeconds = 60;        // between two lines about the same host and reason
+constexpr std::size_t kHosts = 1000;   // that are told apart; those above count as "other hosts"
 constexpr std::size_t kReasons = 100;  // that are told apart for these
 
 // Without the port, which is another for every connection.

@@ -79,8 +79,7 @@ std::uint64_t Coordinator::connect() {
 }
 
 void Coordinator::add_peer(int worker, Peer::Role role) {
-  peers_.push_back(
-      std::make_unique<Peer>(worker, role, connector_->name(worker), connector_->command_channel(worker), config_.timeout));
+  peers_.push_back(std::make_unique<Peer>(worker, role, connector_->name(worker), connector_->command_channel(worker), config_.timeout));
   peers_.back()->send(ConfigureCommand{config_.spec, role == Peer::Role::kLeader ? 0 : worker});
 }
 
@@ -224,7 +223,9 @@ void Coordinator::open_channels() {
 }
 
 // Nobody has to agree, and nothing has to be known of the gradients.
-bool Coordinator::knows_update() const { return peers_.empty() && !local_->has_replicas() && config_.clip == 0 && !local_->pipeline_config().loss_scaling; }
+bool Coordinator::knows_update() const {
+  return peers_.empty() && !local_->has_replicas() && config_.clip == 0 && !local_->pipeline_config().loss_scaling;
+}
 
 StepResult Coordinator::forward_backward(const layer::Batch& batch, const pipeline::StepId& id, double lr) {
   known_ = knows_update() ? std::optional(decide(lr)) : std::nullopt;
@@ -275,7 +276,8 @@ void Coordinator::take_step(StepResult& result, Peer& peer, StepReply reply, boo
 // When a peer fails, what the coordinator sees first is that tensors or gradients no longer come; the peer knows why.
 StepResult Coordinator::run_own(const StepCommand& command) {
   try {
-    return command.training ? local_->forward_backward(command.batch, command.id, known_ ? &*known_ : nullptr) : local_->evaluate(command.batch, command.id);
+    return command.training ? local_->forward_backward(command.batch, command.id, known_ ? &*known_ : nullptr)
+                            : local_->evaluate(command.batch, command.id);
   } catch (const ReplicaLost&) {
     explain(std::current_exception(), /*leaders_know=*/true);
   } catch (const std::runtime_error&) {
@@ -360,7 +362,8 @@ void Coordinator::visit_weights(const std::function<void(const NamedTensors& lay
   confirm_commit();
   for (std::size_t layer = 0; layer < local_->layers(); ++layer) {
     const int worker = local_->worker_of_layer(layer);
-    const auto at = std::find_if(peers_.begin(), peers_.end(), [&](const auto& peer) { return !peer->leads() && peer->worker() == worker; });
+    const auto at =
+        std::find_if(peers_.begin(), peers_.end(), [&](const auto& peer) { return !peer->leads() && peer->worker() == worker; });
     if (at == peers_.end()) {
       visit(local_->weights(layer));
     } else {

@@ -33,7 +33,8 @@ struct CoordinatorConfig {
 // Decides for all processes of a run: its own workers and those of its peers. A step is committed everywhere or nowhere. The other
 // replicas have coordinators of their own, which are peers of the first and pass its commands on.
 //
-//   coordinator   step -> all | own forward and backward | stepped <- all | commit -> all | own commit | step -> all | ... | committed <- all
+//   coordinator   step -> all | own forward and backward | stepped <- all | commit -> all | own commit | step -> all | ... | committed <-
+//   all
 //
 // The next step does not wait for `committed`: a participant commits before it handles `step`, so only a loss has to know who has
 // committed. When the coordinator has all replies to `step`, the step is decided: whatever is lost afterwards, everybody will commit it.

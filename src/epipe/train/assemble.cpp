@@ -96,7 +96,8 @@ RunParts assemble(const Registry& registry, const TrainConfig& config, AssembleO
   {
     const model::Architecture looked_at = architecture();  // its own: a BatchNorm that was traced in training mode counts even a look
     parts.plan = make_plan(registry, config, looked_at, *parts.batches);
-    for (const std::size_t cut : parts.plan.cuts) parts.cut_names.push_back(cut < looked_at.layers.size() ? looked_at.layers[cut].name : "");
+    for (const std::size_t cut : parts.plan.cuts)
+      parts.cut_names.push_back(cut < looked_at.layers.size() ? looked_at.layers[cut].name : "");
     for (const std::string& note : looked_at.notes) options.note(note);
   }
   for (const auto& codec : parts.plan.codecs) parts.codec_names.push_back({codec.forward, codec.backward});

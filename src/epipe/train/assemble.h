@@ -31,13 +31,13 @@ struct RunParts {
 };
 
 struct AssembleOptions {
-  session::PeerConnector* connector = nullptr;      // outlives the parts; null: all workers are in this process
-  std::unique_ptr<transport::Group> replicas{};     // worker 0 in all replicas; null: there is one
-  Tracer* tracer = nullptr;                         // outlives the parts; null: no timeline
-  pipeline::TensorObserver observer{};              // sees what crosses the cuts
-  std::string weights{};                            // a file the run begins from; empty: first values by the seed
-  bool weights_are_whole = false;                   // every tensor must be in the file
-  std::function<void(const std::string&)> note{};   // what a person should know; lives as long as the parts
+  session::PeerConnector* connector = nullptr;     // outlives the parts; null: all workers are in this process
+  std::unique_ptr<transport::Group> replicas{};    // worker 0 in all replicas; null: there is one
+  Tracer* tracer = nullptr;                        // outlives the parts; null: no timeline
+  pipeline::TensorObserver observer{};             // sees what crosses the cuts
+  std::string weights{};                           // a file the run begins from; empty: first values by the seed
+  bool weights_are_whole = false;                  // every tensor must be in the file
+  std::function<void(const std::string&)> note{};  // what a person should know; lives as long as the parts
 };
 
 // Puts a run together from its configuration. Throws std::invalid_argument where its parts do not fit.

@@ -50,9 +50,10 @@ void check_outputs(const TrainConfig& config, const model::Architecture& archite
   layer::Tensors x;
   bool trainable = false;
   try {
-    x = model::forward_layer_by_layer(architecture, sample.batch.inputs, sample.at, [&](const layer::Layer& layer, const auto&, const auto&) {
-      for (const auto& parameter : layer.parameters()) trainable = trainable || parameter.requires_grad();
-    });
+    x = model::forward_layer_by_layer(architecture, sample.batch.inputs, sample.at,
+                                      [&](const layer::Layer& layer, const auto&, const auto&) {
+                                        for (const auto& parameter : layer.parameters()) trainable = trainable || parameter.requires_grad();
+                                      });
   } catch (const std::invalid_argument&) {
     throw;
   } catch (const std::exception& error) {

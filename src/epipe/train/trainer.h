@@ -11,7 +11,6 @@
 #include "epipe/train/registry.h"
 #include "epipe/transport/group.h"
 
-
 namespace epipe::train {
 
 // One line of progress.

@@ -6,8 +6,8 @@
 #include "epipe/base/clock.h"
 #include "epipe/base/median.h"
 #include "epipe/pipeline/chunks.h"
-#include "epipe/train/loss.h"
 #include "epipe/session/reducer.h"
+#include "epipe/train/loss.h"
 #include "epipe/transport/measure_link.h"
 
 namespace epipe::cli {

@@ -24,12 +24,10 @@ enum class StoreOperation : std::uint8_t {
   kCount,  // of all keys
 };
 
-inline constexpr std::uint32_t kMaxStoreBytes = 1 << 20;     // of a request or an answer
+inline constexpr std::uint32_t kMaxStoreBytes = 1 << 20;    // of a request or an answer
 inline constexpr std::size_t kMaxStoreMemory = 256U << 20;  // of a store; gloo needs about 70 bytes for each pair of ranks
 
-inline void append_text(Bytes& out, std::string_view text) {
-  append_bytes(out, std::as_bytes(std::span(text)));
-}
+inline void append_text(Bytes& out, std::string_view text) { append_bytes(out, std::as_bytes(std::span(text))); }
 inline void append_sized_text(Bytes& out, std::string_view text) {
   append(out, static_cast<std::uint32_t>(text.size()));
   append_text(out, text);
