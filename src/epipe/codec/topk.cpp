@@ -23,18 +23,18 @@ namespace {
 
 using kernels::Key;
 
-enum class Form : std::uint8_t { kPositions = 0, kBitmap = 1 };
+enum class TopkForm : std::uint8_t { kPositions = 0, kBitmap = 1 };
 
 constexpr std::size_t kHeadBytes = 1 + 8;
 
 unsigned position_bits(std::size_t n) { return std::max(1U, static_cast<unsigned>(std::bit_width(n - 1))); }
 
-std::size_t positions_bytes(Form form, std::size_t n, std::size_t count) {
-  return form == Form::kBitmap ? (n + 7) / 8 : kernels::packed_bytes(count, position_bits(n));
+std::size_t positions_bytes(TopkForm form, std::size_t n, std::size_t count) {
+  return form == TopkForm::kBitmap ? (n + 7) / 8 : kernels::packed_bytes(count, position_bits(n));
 }
 
-Form smaller_form(std::size_t n, std::size_t count) {
-  return positions_bytes(Form::kBitmap, n, count) < positions_bytes(Form::kPositions, n, count) ? Form::kBitmap : Form::kPositions;
+TopkForm smaller_form(std::size_t n, std::size_t count) {
+  return positions_bytes(TopkForm::kBitmap, n, count) < positions_bytes(TopkForm::kPositions, n, count) ? TopkForm::kBitmap : TopkForm::kPositions;
 }
 
 struct Kept {
@@ -58,8 +58,8 @@ Kept keep(std::span<const float> x, Key threshold, std::size_t ties) {
   return kept;
 }
 
-void write_positions(Form form, std::span<const std::size_t> positions, std::size_t n, MutableBytes out) {
-  if (form == Form::kBitmap) {
+void write_positions(TopkForm form, std::span<const std::size_t> positions, std::size_t n, MutableBytes out) {
+  if (form == TopkForm::kBitmap) {
     std::fill(out.begin(), out.end(), std::byte{0});
     for (const std::size_t p : positions) out[p / 8] |= std::byte{1} << (p % 8);
     return;
@@ -70,10 +70,10 @@ void write_positions(Form form, std::span<const std::size_t> positions, std::siz
 }
 
 // nullopt unless exactly `count` positions below n come out, in ascending order.
-std::optional<std::vector<std::size_t>> read_positions(Form form, std::size_t count, std::size_t n, ByteView in) {
+std::optional<std::vector<std::size_t>> read_positions(TopkForm form, std::size_t count, std::size_t n, ByteView in) {
   std::vector<std::size_t> positions;
   positions.reserve(count);
-  if (form == Form::kBitmap) {
+  if (form == TopkForm::kBitmap) {
     for (std::size_t byte = 0; byte < in.size(); ++byte) {
       for (auto bits = static_cast<unsigned>(in[byte]); bits != 0; bits &= bits - 1) {
         if (positions.size() == count) return std::nullopt;
@@ -103,7 +103,7 @@ class TopK final : public Codec {
     const std::size_t n = tensor.values();
     if (n == 0) return {0, 0};
     const std::size_t most = kept_count(n);
-    return {kHeadBytes, kHeadBytes + positions_bytes(Form::kBitmap, n, most) + inner_->payload_bounds({{most}}).max};
+    return {kHeadBytes, kHeadBytes + positions_bytes(TopkForm::kBitmap, n, most) + inner_->payload_bounds({{most}}).max};
   }
 
   Result<void> encode(const torch::Tensor& x, const EncodeContext& at, Bytes& out) override {
@@ -121,7 +121,7 @@ class TopK final : public Codec {
     Kept kept = keep(values, threshold, count - above);
 
     const std::size_t start = out.size();
-    const Form form = smaller_form(n, kept.positions.size());
+    const TopkForm form = smaller_form(n, kept.positions.size());
     append(out, form);
     append(out, static_cast<std::uint64_t>(kept.positions.size()));
     write_positions(form, kept.positions, n, grow(out, positions_bytes(form, n, kept.positions.size())));
@@ -144,9 +144,9 @@ class TopK final : public Codec {
       return Error{ErrorCode::kBadPayload,
                    fmt::format("expected form 0 or 1 and at most {} values, got form {} and {}", kept_count(n), form, count)};
     }
-    const auto position_view = reader.take_bytes(positions_bytes(static_cast<Form>(form), n, count));
+    const auto position_view = reader.take_bytes(positions_bytes(static_cast<TopkForm>(form), n, count));
     if (!position_view) return Error{ErrorCode::kBadPayload, fmt::format("positions of {} values do not fit the payload", count)};
-    const auto positions = read_positions(static_cast<Form>(form), count, n, *position_view);
+    const auto positions = read_positions(static_cast<TopkForm>(form), count, n, *position_view);
     if (!positions) return Error{ErrorCode::kBadPayload, fmt::format("expected {} ascending positions below {}", count, n)};
 
     const TensorSpec kept_spec{{count}};
@@ -167,7 +167,7 @@ class TopK final : public Codec {
   std::unique_ptr<DeviceCodec> device_codec() const override {
     return make_topk_device_codec(
         {[this](std::size_t n) { return kept_count(n); }, position_bits,
-         [](bool bitmap, std::size_t n, std::size_t count) { return positions_bytes(bitmap ? Form::kBitmap : Form::kPositions, n, count); },
+         [](bool bitmap, std::size_t n, std::size_t count) { return positions_bytes(bitmap ? TopkForm::kBitmap : TopkForm::kPositions, n, count); },
          [this](std::size_t count) { return inner_->payload_bounds({{count}}); }},
         inner_->device_codec());
   }

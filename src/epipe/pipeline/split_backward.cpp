@@ -63,15 +63,10 @@ std::vector<NodePtr> branches_of(const NodeSet& roads, const std::vector<NodePtr
   return branches;
 }
 
-// From LibTorch 2.0 on, a gradient is handed out after the hooks of its tensor; they must not change it again.
-constexpr auto drop_tensor_hooks = [](auto& node) {
-  if constexpr (requires { node.tensor_pre_hooks(); }) node.tensor_pre_hooks().clear();
-};
-
-// An operator computes no gradient for an edge that leads nowhere.
+// An operator computes no gradient for an edge that leads nowhere. Hooks of a tensor stay: the engine hands out the gradient of a node that
+// it runs as it is before them.
 void cut_roads(const std::vector<NodePtr>& branches, const NodeSet& roads) {
   for (const NodePtr& node : branches) {
-    drop_tensor_hooks(*node);
     for (Edge& edge : node->next_edges()) {
       if (edge.is_valid() && roads.contains(edge.function.get())) edge = Edge();
     }

@@ -122,7 +122,7 @@ c10::intrusive_ptr<c10d::Store> TcpStore::clone() { return c10::make_intrusive<T
 
 TcpStore::Answer TcpStore::ask(StoreOperation operation, const std::string& key, std::string_view argument) {
   Bytes request(sizeof(std::uint32_t), std::byte{0});
-  append(request, static_cast<std::uint8_t>(operation));
+  epipe::append(request, static_cast<std::uint8_t>(operation));
   append_sized_text(request, key);
   append_text(request, argument);
   const std::size_t size = request.size() - sizeof(std::uint32_t);
