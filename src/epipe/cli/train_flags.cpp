@@ -1,7 +1,6 @@
 #include "epipe/cli/train_flags.h"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -139,8 +138,8 @@ void add_data_flags(CLI::App& command, TrainConfig& c) {
 void add_stage_flags(CLI::App& command, TrainFlags& flags) {
   TrainConfig& c = flags.config;
   command.add_option("--model", c.model, "By name; the program lists those it knows")->capture_default_str();
-  command.add_option("--data", c.data, fmt::format("{}; docs/data.md describes each", fmt::join(data::data_specs(), ", ")))
-      ->capture_default_str();
+  command.add_option("--data", c.data, "By name; the program lists what it knows")->capture_default_str();
+  command.add_option("--loss", c.loss, "By name; the program lists those it knows")->capture_default_str();
   add_data_flags(command, c);
   command.add_option("--cuts", c.cuts, "Layers (index or name) at which a stage begins, e.g. 1,3; balanced when left out")->delimiter(',');
   command.add_option("--balance", c.balance, "Without --cuts: balance the stages by flops, or by what layers take here (measured)")

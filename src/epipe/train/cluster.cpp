@@ -61,9 +61,11 @@ class Ranks final : public PeerConnector {
 
 // One worker of a replica, led by its worker 0.
 void follow_leader(const Registry& registry, const TrainConfig& config, Cluster cluster) {
-  nlohmann::json own = to_json(Run(registry, config, nullptr, nullptr).plan());
+  const Plan planned = Run(registry, config, nullptr, nullptr).plan();
+  nlohmann::json own = to_json(planned);
   ParticipantConfig participant;
   participant.registry = &registry;
+  participant.loss = registry.losses.find(config.loss, planned.data);
   participant.admit = [&](const nlohmann::json& plan, int worker) {
     if (config.cuts.empty() && plan.contains("cuts")) own["cuts"] = plan["cuts"];  // rank 0 chose them
     const std::string different = differences(own, plan);

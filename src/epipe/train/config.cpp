@@ -24,25 +24,27 @@ CodecAt parse_codec_at(const std::string& text) {
 }
 
 std::map<std::string, std::string> client_settings(const TrainConfig& c) {
-  return {{"seed", fmt::to_string(c.seed)},
-          {"data", c.data},
-          {"batch", fmt::to_string(c.batch)},
-          {"epochs", fmt::to_string(c.epochs)},
-          {"lr", fmt::to_string(c.lr)},
-          {"lr_schedule", c.lr_schedule},
-          {"lr_power", fmt::to_string(c.lr_power)},
-          {"warmup", fmt::to_string(c.warmup)},
-          {"clip", fmt::to_string(c.clip)},
-          {"shuffle", fmt::to_string(c.shuffle)},
-          {"weights", c.weights},
-          {"image_size", fmt::to_string(c.image_size)},
-          {"resize_on", c.resize_on},
-          {"augment", c.augment},
-          {"max_length", fmt::to_string(c.max_length)},
-          {"bpe", c.bpe},
-          {"replicas", fmt::to_string(c.replicas)},
-          {"bucket", fmt::to_string(c.bucket)},
-          {"data_part", fmt::to_string(c.data_part)}};
+  std::map<std::string, std::string> settings = {{"seed", fmt::to_string(c.seed)},
+                                                 {"data", c.data},
+                                                 {"batch", fmt::to_string(c.batch)},
+                                                 {"epochs", fmt::to_string(c.epochs)},
+                                                 {"lr", fmt::to_string(c.lr)},
+                                                 {"lr_schedule", c.lr_schedule},
+                                                 {"lr_power", fmt::to_string(c.lr_power)},
+                                                 {"warmup", fmt::to_string(c.warmup)},
+                                                 {"clip", fmt::to_string(c.clip)},
+                                                 {"shuffle", fmt::to_string(c.shuffle)},
+                                                 {"weights", c.weights},
+                                                 {"image_size", fmt::to_string(c.image_size)},
+                                                 {"resize_on", c.resize_on},
+                                                 {"augment", c.augment},
+                                                 {"max_length", fmt::to_string(c.max_length)},
+                                                 {"bpe", c.bpe},
+                                                 {"replicas", fmt::to_string(c.replicas)},
+                                                 {"bucket", fmt::to_string(c.bucket)},
+                                                 {"data_part", fmt::to_string(c.data_part)}};
+  if (c.loss != TrainConfig{}.loss) settings["loss"] = c.loss;  // runs of before there were others go on
+  return settings;
 }
 
 std::string to_toml(const TrainConfig& c) {
@@ -84,6 +86,7 @@ std::string to_toml(const TrainConfig& c) {
   add_list("devices", c.devices);
   add("epochs", c.epochs);
   add("batch", c.batch);
+  add_text("loss", c.loss);
   add_text("optimizer", c.optimizer);
   add("momentum", c.update.momentum);
   add("nesterov", c.update.nesterov);

@@ -50,6 +50,7 @@ struct TrainConfig {
 
   int epochs = 1;
   std::int64_t batch = 64;
+  std::string loss = "auto";
   std::string optimizer = "sgd";
   OptimizerConfig update{};
   double lr = 0.05;

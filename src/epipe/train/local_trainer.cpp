@@ -75,7 +75,7 @@ void LocalTrainer::connect(const LinkMaker& link, transport::Timeout timeout) {
   forget_step();
   config_.remote.link = link;
   config_.remote.timeout = timeout;
-  pipeline_ = std::make_unique<Pipeline>(model_.layers, config_, make_loss(plan_.data));
+  pipeline_ = std::make_unique<Pipeline>(model_.layers, config_, own_.loss ? own_.loss : make_loss(plan_.data));
   pipeline_->set_encoder_state(clone(encoders_));
 }
 

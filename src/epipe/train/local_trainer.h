@@ -23,6 +23,7 @@ struct LocalWorkers {
   pipeline::TensorObserver tap{};                // sees what crosses the cuts; null: nobody looks
   std::unique_ptr<transport::Group> replicas{};  // the only worker that is here, in all replicas; null: there is one
   std::size_t bucket_bytes = std::size_t{4} << 20;
+  pipeline::Loss loss{};  // null: by the plan's data, see loss.h
 };
 
 // Parameters and buffers by full name, of the layers that these workers have; they are the model's tensors. Layers that are null are

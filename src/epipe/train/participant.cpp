@@ -105,7 +105,7 @@ Message WorkerParticipant::plan(const Message& command) {
     insert_learned_codecs(architecture, plan);
     const model::Model model = model::build(architecture);  // the client sends the weights
     local_ = std::make_unique<LocalTrainer>(
-        plan, model, LocalWorkers{{worker_}, devices, &tracer_, 0, {}, std::move(config_.replicas), config_.bucket_bytes});
+        plan, model, LocalWorkers{{worker_}, devices, &tracer_, 0, {}, std::move(config_.replicas), config_.bucket_bytes, config_.loss});
     plan_ = theirs;
     chunks_ = plan.chunks;
     fresh_ = true;

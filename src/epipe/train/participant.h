@@ -40,6 +40,7 @@ struct ParticipantConfig {
   const std::atomic<bool>* drain = nullptr;              // when true, answers ask the client to save and leave
   std::unique_ptr<transport::Group> replicas{};          // its worker in all replicas; null: there is one
   std::size_t bucket_bytes = std::size_t{4} << 20;       // of gradients that replicas sum at once
+  pipeline::Loss loss{};                                 // where the last stage is here; null: by the plan's data
 };
 
 // A process that another one leads.

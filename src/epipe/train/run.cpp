@@ -39,8 +39,8 @@ data::DataSpec seen_by_model(const TrainConfig& config, data::DataSpec spec) {
 data::Splits open_data(const Registry& registry, const TrainConfig& config) {
   const bool text = registry.models.takes_text(config.model);
   auto splits =
-      data::open_data({config.data, resizes_on_device(config) ? 0 : config.image_size, config.augment, config.max_length, config.bpe},
-                      text ? data::DataSpec::Kind::kText : data::DataSpec::Kind::kImages, config.seed);
+      registry.data.open({config.data, resizes_on_device(config) ? 0 : config.image_size, config.augment, config.max_length, config.bpe},
+                         text ? data::DataSpec::Kind::kText : data::DataSpec::Kind::kImages, config.seed);
   return data::part_of(std::move(splits), config.data_part);
 }
 
@@ -187,6 +187,7 @@ Run::Run(const Registry& registry, const TrainConfig& config, Tracer* tracer, Pe
   here.tracer = tracer;
   if (resizes_on_device(config_)) here.input_edge = config_.image_size;
   here.tap = std::move(tap);
+  here.loss = registry_.losses.find(config_.loss, plan_.data);
   here.replicas = std::move(replicas);
   here.bucket_bytes = static_cast<std::size_t>(config_.bucket) << 10U;
   local_ = std::make_unique<LocalTrainer>(plan_, model_, std::move(here));
