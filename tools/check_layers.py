@@ -10,13 +10,18 @@ LAYERS = [
     "base", "schedule", "report", "wire", "codec/kernels", "codec", "transport", "boundary", "layer",
     "pipeline", "data", "model", "train", "serve", "experiment", "cli",
 ]
+TOP = "epipe.h"
+LAYERS.append(TOP)
+PUBLIC_HEADER = "epipe.h"
 WITHOUT_TORCH = {"base", "schedule", "report", "wire", "codec/kernels", "experiment"}
 INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]')
 
 
 def layer_of(path):
-    """The layer of a path below src/epipe; the longest name wins, so codec/kernels is not codec."""
-    folder = path.rsplit("/", 1)[0] if "/" in path else ""
+    """The layer of a path below src/epipe; the longest name wins, so codec/kernels is not codec. The library's own files are on top."""
+    if "/" not in path:
+        return TOP
+    folder = path.rsplit("/", 1)[0]
     while folder:
         if folder in LAYERS:
             return folder
@@ -46,6 +51,8 @@ def main():
                 if quote == '"' or ".." in target.split("/"):
                     errors.append(f"{name}:{number}: expected \"epipe/...\" or <...>, got {target}")
                 continue
+            if name == PUBLIC_HEADER:
+                errors.append(f"{name}:{number}: the public header must do without {target}: it is installed alone")
             other = layer_of(target.removeprefix("epipe/"))
             if other is None or LAYERS.index(other) > LAYERS.index(own):
                 errors.append(f"{name}:{number}: {own} must not include {target}, which is not below it")
