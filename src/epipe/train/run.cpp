@@ -132,7 +132,9 @@ void check_portable(const Registry& registry, const TrainConfig& config, const s
 
 Plan make_plan(const Registry& registry, const TrainConfig& config, const model::Architecture& model, const data::Dataset& data) {
   Plan plan;
-  plan.model = registry.models.portable_name(config.model);
+  // A TorchScript file goes by its hash where others must find their own copy of it.
+  const bool here = config.model.starts_with("torchscript:") && config.connect.empty();
+  plan.model = here ? config.model : registry.models.portable_name(config.model);
   check_portable(registry, config, plan.model);
   plan.data = seen_by_model(config, data.spec());
   plan.seed = worker_seed(config.seed);
