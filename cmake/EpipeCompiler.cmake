@@ -1,6 +1,6 @@
 # Warnings, sanitizers and the compiler cache, as the interface target epipe_flags.
 
-if(NOT CMAKE_BUILD_TYPE)
+if(PROJECT_IS_TOP_LEVEL AND NOT CMAKE_BUILD_TYPE)
   set(CMAKE_BUILD_TYPE Release CACHE STRING "" FORCE)
 endif()
 
@@ -12,7 +12,7 @@ if(CCACHE_PROGRAM)
 endif()
 
 add_library(epipe_flags INTERFACE)
-target_include_directories(epipe_flags INTERFACE ${CMAKE_SOURCE_DIR}/src)
+target_include_directories(epipe_flags INTERFACE ${PROJECT_SOURCE_DIR}/src)
 target_compile_options(epipe_flags INTERFACE -pthread)  # some dependencies ask for it, and all users of one precompiled header must agree
 target_compile_options(epipe_flags INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wno-sign-conversion>)
 # Arithmetic is pinned by docs/wire_format.md: the compiler must not fuse a multiply and an add on its own.

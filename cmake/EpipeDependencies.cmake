@@ -42,3 +42,9 @@ if(EPIPE_CUDA)
 endif()
 
 message(STATUS "epipe: gRPC ${EPIPE_HAS_GRPC}, gloo ${EPIPE_HAS_GLOO}, CUDA ${EPIPE_CUDA}, JPEG ${JPEG_FOUND}, PNG ${PNG_FOUND}, zlib ${ZLIB_FOUND}")
+
+# Who adds epipe as a folder links what was found here.
+if(NOT PROJECT_IS_TOP_LEVEL)
+  get_property(found_targets DIRECTORY PROPERTY IMPORTED_TARGETS)
+  set_target_properties(${found_targets} PROPERTIES IMPORTED_GLOBAL TRUE)
+endif()

@@ -34,7 +34,7 @@ void begin(LocalTrainer& trainer) {
 }
 
 std::unique_ptr<LocalTrainer> connected_trainer() {
-  auto trainer = make_local_trainer(registry(), train::resolve(plan(), architecture_of("cnn", kImages)), {});
+  auto trainer = make_local_trainer(train::resolve(plan(), architecture_of("cnn", kImages)), {});
   begin(*trainer);
   trainer->connect({}, transport::kNoTimeout);
   return trainer;

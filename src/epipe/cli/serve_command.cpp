@@ -18,6 +18,7 @@ struct ServeFlags {
   serve::ServeConfig config;
   SecurityFlags security;
   std::string listen = "127.0.0.1:7000";
+  std::string models;
   std::string init_tls;
   std::vector<std::string> names;
   double memory_gb = 0;
@@ -33,6 +34,14 @@ void run_init_tls(const ServeFlags& flags) {
       flags.init_tls);
 }
 
+// Says by which names clients find them.
+model::ScriptFiles install_scripts(const std::string& folder) {
+  auto files = value_or_fail(model::read_script_folder(folder));
+  for (const auto& [hash, path] : files) fmt::print(stderr, "installed {} as torchscript:sha256={}\n", path, hash);
+  if (files.empty()) fmt::print(stderr, "{} holds no TorchScript file (*.pt)\n", folder);
+  return files;
+}
+
 void run_serve(const ServeFlags& flags) {
   keep_files_private();
   if (!flags.init_tls.empty()) return run_init_tls(flags);
@@ -42,6 +51,7 @@ void run_serve(const ServeFlags& flags) {
   if (!config.peers.empty()) config.dial = connect_config(flags.security);
   config.limits.memory_bytes = static_cast<std::uint64_t>(flags.memory_gb * 1e9);
   if (flags.state_gb) config.state.bytes = static_cast<std::uint64_t>(*flags.state_gb * 1e9);
+  if (!flags.models.empty()) config.scripts = install_scripts(flags.models);
   const auto& stop = stop_on_signals();
   try {
     serve::serve(config, stop, [&](int port) {
@@ -114,6 +124,7 @@ void add_serve_command(CLI::App& app, const train::Registry& registry) {
                    "Days after which a session's checkpoints are removed, unless it runs; 0: never")
       ->check(number_from_zero())
       ->capture_default_str();
+  command->add_option("--models", flags->models, "Folder of TorchScript files (*.pt) that clients may train, each by its SHA-256");
   command->add_option("--device", flags->config.device, "Of the sessions: cpu, cuda:0")->capture_default_str();
   command->add_option("--peers", flags->config.peers, "Other servers that sessions may dial, HOST:PORT,...")->delimiter(',');
   add_limit_flags(*command, *flags);

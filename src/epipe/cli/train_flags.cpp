@@ -103,10 +103,9 @@ TrainConfig checked(const TrainFlags& flags) {
 
 namespace {
 
-// What a setting's declaration cannot know; main.cpp adds the names of models.
+// What a setting's declaration cannot know; program.cpp adds the names of models, data and losses.
 std::string more_help(const train::Setting& setting) {
   if (setting.name == "schedule") return ": " + schedule::schedule_help();
-  if (setting.name == "data") return fmt::format(": {}; docs/data.md describes each", fmt::join(data::data_specs(), ", "));
   return "";
 }
 

@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <stdexcept>
 
@@ -56,6 +57,12 @@ Splits open_folder(const DataConfig& config) {
   return glue ? open_glue(name.substr(kGlue.size()), folder, config) : found->open(folder, config);
 }
 
+Splits not_empty(Splits splits, const std::string& spec) {
+  if (splits.train->size() == 0) throw std::runtime_error(fmt::format("\"{}\" has no training samples", spec));
+  if (splits.validation->size() == 0) throw std::runtime_error(fmt::format("\"{}\" has no validation samples", spec));
+  return splits;
+}
+
 }  // namespace
 
 std::vector<std::string> data_specs() {
@@ -66,14 +73,36 @@ std::vector<std::string> data_specs() {
 }
 
 Splits open_data(const DataConfig& config, DataSpec::Kind synthetic_kind, std::uint64_t seed) {
-  if (config.spec != "synthetic") {
-    Splits splits = open_folder(config);
-    if (splits.train->size() == 0) throw std::runtime_error(fmt::format("\"{}\" has no training samples", config.spec));
-    if (splits.validation->size() == 0) throw std::runtime_error(fmt::format("\"{}\" has no validation samples", config.spec));
-    return splits;
-  }
+  if (config.spec != "synthetic") return not_empty(open_folder(config), config.spec);
   check_flags(config, Takes::kNothing);
   return make_synthetic(synthetic_kind, seed);
+}
+
+void Registry::add(const std::string& name, Open open) {
+  const auto known = specs();
+  const auto is_taken = [&](const std::string& spec) { return spec.substr(0, spec.find_first_of(":/")) == name; };
+  if (name.empty() || name.find_first_of(":/, \"'\n") != std::string::npos) {
+    throw std::invalid_argument(
+        fmt::format("\"{}\" is no name for data: expected one without colons, slashes, commas, quotes and spaces", name));
+  }
+  if (std::any_of(known.begin(), known.end(), is_taken)) {
+    throw std::invalid_argument(fmt::format("there is data called {} already; choose another name", name));
+  }
+  own_.emplace(name, std::move(open));
+}
+
+Splits Registry::open(const DataConfig& config, DataSpec::Kind synthetic_kind, std::uint64_t seed) const {
+  const std::size_t colon = config.spec.find(':');
+  const auto found = own_.find(config.spec.substr(0, colon));
+  if (found == own_.end()) return open_data(config, synthetic_kind, seed);
+  check_flags(config, Takes::kNothing);
+  return not_empty(found->second(colon == std::string::npos ? "" : config.spec.substr(colon + 1)), config.spec);
+}
+
+std::vector<std::string> Registry::specs() const {
+  auto all = data_specs();
+  for (const auto& [name, open] : own_) all.push_back(name);
+  return all;
 }
 
 std::string path_in(std::string_view folder, std::string_view name) { return fmt::format("{}/{}", folder, name); }

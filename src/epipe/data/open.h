@@ -1,6 +1,8 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -23,5 +25,20 @@ Splits open_data(const DataConfig& config, DataSpec::Kind synthetic_kind, std::u
 
 // "cifar10:DIR", ...: what a spec may be, for help and errors.
 std::vector<std::string> data_specs();
+
+// The data that a program knows: the above, and what it brings itself.
+class Registry {
+ public:
+  using Open = std::function<Splits(const std::string& argument)>;
+
+  // `--data NAME` or NAME:ARGUMENT. Throws std::invalid_argument where the name is taken or no name.
+  void add(const std::string& name, Open open);
+  // As open_data().
+  Splits open(const DataConfig& config, DataSpec::Kind synthetic_kind, std::uint64_t seed) const;
+  std::vector<std::string> specs() const;
+
+ private:
+  std::map<std::string, Open> own_;
+};
 
 }  // namespace epipe::data

@@ -48,6 +48,16 @@ DeferredBatchNorm::DeferredBatchNorm(std::int64_t channels, double eps, double m
       eps_(eps),
       momentum_(momentum) {}
 
+// Not registered: who has the tensors has registered them.
+DeferredBatchNorm::DeferredBatchNorm(const Shared& tensors, double eps, double momentum)
+    : weight(tensors.weight),
+      bias(tensors.bias),
+      running_mean(tensors.running_mean),
+      running_var(tensors.running_var),
+      num_batches_tracked(tensors.num_batches_tracked),
+      eps_(eps),
+      momentum_(momentum) {}
+
 torch::Tensor DeferredBatchNorm::forward(const torch::Tensor& x, const ForwardContext& at) {
   if (!at.training) return torch::batch_norm(x, weight, bias, running_mean, running_var, false, momentum_, eps_, false);
   if (!at.pipelined) {

@@ -17,6 +17,15 @@ namespace epipe::layer {
 class DeferredBatchNorm : public torch::nn::Module, public BatchStatistics {
  public:
   explicit DeferredBatchNorm(std::int64_t channels, double eps = 1e-5, double momentum = 0.1);
+  // Over the tensors of another module, which stay the same tensors. Weight and bias may be undefined.
+  struct Shared {
+    torch::Tensor weight;
+    torch::Tensor bias;
+    torch::Tensor running_mean;
+    torch::Tensor running_var;
+    torch::Tensor num_batches_tracked;
+  };
+  DeferredBatchNorm(const Shared& tensors, double eps, double momentum);
   torch::Tensor forward(const torch::Tensor& x, const ForwardContext& at);
 
   void commit_batch() override { commit_together({this}); }

@@ -9,6 +9,7 @@
 #include <stdexcept>
 
 #include "epipe/layer/random.h"
+#include "epipe/model/script_files.h"
 #include "epipe/model/zoo.h"
 
 namespace epipe::model {
@@ -59,6 +60,12 @@ void Registry::add(Entry entry) {
   if (!entry.factory) throw std::invalid_argument(fmt::format("the model {} has no factory", entry.name));
   if (find(entry.name) != nullptr) throw std::invalid_argument(fmt::format("there is a model {} already; choose another name", entry.name));
   entries_.push_back(std::move(entry));
+}
+
+void Registry::replace(Entry entry) {
+  const auto found = std::find_if(entries_.begin(), entries_.end(), [&](const Entry& other) { return other.name == entry.name; });
+  if (found == entries_.end()) throw std::invalid_argument(fmt::format("there is no model {} to replace", entry.name));
+  *found = std::move(entry);
 }
 
 const Registry::Entry* Registry::find(std::string_view name) const {
@@ -133,7 +140,7 @@ Registry builtin_models() {
   models.add({"amoebanet_d", "[CELLSxFILTERS]", kImages, make_amoebanet_d});
   models.add({"roberta-base", "", kText, make_roberta_base});
   models.add({"roberta", "DIR", kText, make_roberta, "{", roberta_config_text});
-  models.add({"torchscript", "FILE", kImages, make_torchscript});
+  models.add(torchscript_entry());
   return models;
 }
 

@@ -148,11 +148,13 @@ class ScriptLayer final : public layer::Layer {
   Traits traits_;
 };
 
-torch::jit::Module load(const std::string& file) {
+// From a stream or a path.
+template <typename From>
+torch::jit::Module load(From& from, const std::string& what) {
   try {
-    return torch::jit::load(file, torch::kCPU);
+    return torch::jit::load(from, torch::kCPU);
   } catch (const c10::Error& error) {
-    throw std::invalid_argument(fmt::format("{} is no TorchScript file: {}", file, error.what_without_backtrace()));
+    throw std::invalid_argument(fmt::format("{} is no TorchScript file: {}", what, error.what_without_backtrace()));
   }
 }
 
@@ -161,11 +163,8 @@ LayerMaker existing(const std::shared_ptr<ScriptLayer>& layer) {
   return {layer->name(), [layer] { return layer; }};
 }
 
-}  // namespace
-
-Architecture make_torchscript(const data::DataSpec&, const std::string& argument) {
-  const auto whole = load(argument);
-  if (!whole.find_method("forward")) throw std::invalid_argument(fmt::format("expected {} to have a forward, got none", argument));
+Architecture architecture_of(const torch::jit::Module& whole, const std::string& what) {
+  if (!whole.find_method("forward")) throw std::invalid_argument(fmt::format("expected {} to have a forward, got none", what));
   const auto chain = chain_of(whole);
   Architecture architecture;
   if (chain && chain.value().size() >= 2) {
@@ -177,5 +176,13 @@ Architecture make_torchscript(const data::DataSpec&, const std::string& argument
   architecture.notes = notes_of(read_traits(whole));
   return architecture;
 }
+
+}  // namespace
+
+Architecture make_torchscript(const data::DataSpec&, const std::string& argument) {
+  return architecture_of(load(argument, argument), argument);
+}
+
+Architecture read_torchscript(std::istream& in, const std::string& what) { return architecture_of(load(in, what), what); }
 
 }  // namespace epipe::model

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <iosfwd>
+
 #include "epipe/data/data_spec.h"
 #include "epipe/model/architecture.h"
 
@@ -20,6 +22,9 @@ Architecture make_amoebanet_d(const data::DataSpec& data, const std::string& arg
 Architecture make_roberta_base(const data::DataSpec& data, const std::string& argument);
 Architecture make_roberta(const data::DataSpec& data, const std::string& argument);
 Architecture make_torchscript(const data::DataSpec& data, const std::string& argument);
+
+// The same from a stream; errors call it `what`.
+Architecture read_torchscript(std::istream& in, const std::string& what);
 
 // What the config.json of a RoBERTa says, as the argument that opens no file.
 std::string roberta_config_text(const std::string& argument);

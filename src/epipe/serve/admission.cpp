@@ -31,7 +31,8 @@ void admit(const nlohmann::json& json, int worker, const SessionLimits& limits, 
     auto names = models.names();
     std::erase_if(names, [&](const std::string& name) { return !models.is_portable(name); });
     throw std::invalid_argument(
-        fmt::format("this server knows no model \"{}\"; it knows {}, and roberta by its config", plan.model, fmt::join(names, ", ")));
+        fmt::format("this server knows no model \"{}\"; it knows {}, roberta by its config, and TorchScript files by their hash",
+                    plan.model, fmt::join(names, ", ")));
   }
   if (plan.threads > limits.threads) {
     throw std::invalid_argument(fmt::format("{} threads per worker, but this server allows {}", plan.threads, limits.threads));

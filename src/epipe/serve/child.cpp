@@ -43,6 +43,7 @@ std::string to_text(const SessionConfig& c) {
               {"name", c.name},
               {"ticket", c.ticket},
               {"device", c.device},
+              {"scripts", c.scripts},
               {"peers", c.peers},
               {"limits",
                {c.limits.memory_bytes, c.limits.seconds, c.limits.idle_seconds, c.limits.in_flight, c.limits.threads, c.limits.timeout,
@@ -61,6 +62,7 @@ SessionConfig from_text(const std::string& text) {
   c.name = j.at("name");
   c.ticket = j.at("ticket");
   c.device = j.at("device");
+  c.scripts = j.at("scripts").get<model::ScriptFiles>();
   c.peers = j.at("peers").get<std::vector<std::string>>();
   const json& limits = j.at("limits");
   c.limits = {limits.at(0), limits.at(1), limits.at(2), limits.at(3), limits.at(4), limits.at(5), limits.at(6)};

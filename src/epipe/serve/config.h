@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "epipe/model/script_files.h"
 #include "epipe/transport/network_config.h"
 
 namespace epipe::serve {
@@ -34,6 +35,7 @@ struct ServeConfig {
   int share = 0;  // sessions that one credential may have at once; 0: see share_of
   SessionLimits limits;
   std::string device = "cpu";
+  model::ScriptFiles scripts;      // TorchScript files that sessions may build models from
   std::vector<std::string> peers;  // addresses of servers that sessions may dial
   transport::ConnectConfig dial;   // how they dial them
   double drain_seconds = 60;       // sessions have this long to be saved when the server is told to end

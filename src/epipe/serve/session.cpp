@@ -44,11 +44,17 @@ bool parse(const std::map<std::string, std::string>& about, const std::string& k
   return status == std::errc() && stop == text.data() + text.size();
 }
 
+// What the program knows, with the TorchScript files that the operator installed.
+train::Registry with_scripts(train::Registry registry, const model::ScriptFiles& scripts) {
+  registry.models.replace(model::torchscript_entry(scripts));
+  return registry;
+}
+
 class Session {
  public:
   Session(SessionConfig config, const train::Registry& registry, const std::atomic<bool>& drain)
       : config_(std::move(config)),
-        registry_(registry),
+        registry_(with_scripts(registry, config_.scripts)),
         drain_(drain),
         participant_(participant_config()),
         listener_(listen_config(), [this](Incoming i) { receive(std::move(i)); }) {}
@@ -162,7 +168,7 @@ class Session {
   }
 
   SessionConfig config_;
-  const train::Registry& registry_;
+  const train::Registry registry_;
   const std::atomic<bool>& drain_;
   ChannelBroker channels_;
   std::mutex mutex_;         // guards serving_

@@ -23,6 +23,7 @@ struct SessionConfig {
   std::string ticket;
   SessionLimits limits;
   std::string device = "cpu";
+  model::ScriptFiles scripts;
   std::vector<std::string> peers;
   transport::ConnectConfig dial;
 };

@@ -82,6 +82,7 @@ RunningSession Sessions::find_or_start(const SessionRequest& request) {
   session.ticket = request.ticket;
   session.limits = config_.limits;
   session.device = config_.device;
+  session.scripts = config_.scripts;
   session.peers = config_.peers;
   session.dial = config_.dial;
   return start(std::move(session), state, request.credential, request.peer);

@@ -11,8 +11,9 @@
 namespace epipe::train {
 namespace {
 
-LocalWorkers local_workers(const TrainConfig& config, AssembleOptions& options) {
+LocalWorkers local_workers(const TrainConfig& config, pipeline::Loss loss, AssembleOptions& options) {
   LocalWorkers own;
+  own.loss = std::move(loss);
   if (options.connector != nullptr) own.workers = {0};
   for (const std::string& device : config.devices) own.devices.push_back(device_of(device, config.local_rank));
   own.tracer = options.tracer;
@@ -89,7 +90,7 @@ RunParts assemble(const Registry& registry, const TrainConfig& config, AssembleO
   const int replica = options.replicas ? options.replicas->rank() : 0;
   const auto kind = registry.models.takes_text(config.model) ? data::DataSpec::Kind::kText : data::DataSpec::Kind::kImages;
   RunParts parts;
-  parts.batches = std::make_unique<Batches>(config, kind, replica);
+  parts.batches = std::make_unique<Batches>(registry, config, kind, replica);
   const auto architecture = [&registry, model = config.model, data = parts.batches->spec(), seed = config.seed] {
     return registry.models.architecture(model, data, seed);
   };
@@ -107,7 +108,7 @@ RunParts assemble(const Registry& registry, const TrainConfig& config, AssembleO
   auto coordinator = coordinator_config(config, options, run, replica);
   coordinator.spec = to_json(parts.plan);
   coordinator.initial_weights = weights_source([resolved] { return resolved().architecture; }, config.seed, options);
-  auto local = make_local_trainer(registry, run, local_workers(config, options));
+  auto local = make_local_trainer(run, local_workers(config, registry.losses.find(config.loss, parts.plan.data), options));
   parts.coordinator = std::make_unique<session::Coordinator>(std::move(local), options.connector, std::move(coordinator));
   return parts;
 }

@@ -11,9 +11,9 @@
 namespace epipe::train {
 namespace {
 
-data::Splits open_data(const TrainConfig& config, data::DataSpec::Kind kind) {
+data::Splits open_data(const Registry& registry, const TrainConfig& config, data::DataSpec::Kind kind) {
   const std::int64_t image_size = resizes_on_device(config) ? 0 : config.image_size;
-  auto splits = data::open_data({config.data, image_size, config.augment, config.max_length, config.bpe}, kind, config.seed);
+  auto splits = registry.data.open({config.data, image_size, config.augment, config.max_length, config.bpe}, kind, config.seed);
   return data::part_of(std::move(splits), config.data_part);
 }
 
@@ -39,8 +39,8 @@ bool resizes_on_device(const TrainConfig& config) {
   return config.image_size != 0;
 }
 
-Batches::Batches(const TrainConfig& config, data::DataSpec::Kind kind, int replica)
-    : config_(config), replica_(replica), data_(open_data(config, kind)) {
+Batches::Batches(const Registry& registry, const TrainConfig& config, data::DataSpec::Kind kind, int replica)
+    : config_(config), replica_(replica), data_(open_data(registry, config, kind)) {
   check_batch(config_);
 }
 

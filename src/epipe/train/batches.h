@@ -5,6 +5,7 @@
 #include "epipe/data/dataset.h"
 #include "epipe/data/loader.h"
 #include "epipe/train/config.h"
+#include "epipe/train/registry.h"
 
 namespace epipe::train {
 
@@ -16,7 +17,7 @@ bool resizes_on_device(const TrainConfig& config);
 class Batches {
  public:
   // Throws std::invalid_argument for data that is not there, or a batch that cannot be split as configured.
-  Batches(const TrainConfig& config, data::DataSpec::Kind kind, int replica);
+  Batches(const Registry& registry, const TrainConfig& config, data::DataSpec::Kind kind, int replica);
 
   // As the model sees it.
   data::DataSpec spec() const;

@@ -62,16 +62,18 @@ class Ranks final : public PeerConnector {
 };
 
 // What this rank would tell the others, were it rank 0.
-nlohmann::json own_spec(const Registry& registry, const TrainConfig& config) {
+Plan own_plan(const Registry& registry, const TrainConfig& config) {
   const auto kind = registry.models.takes_text(config.model) ? data::DataSpec::Kind::kText : data::DataSpec::Kind::kImages;
-  const Batches batches(config, kind, 0);
-  return to_json(make_plan(registry, config, registry.models.architecture(config.model, batches.spec(), config.seed), batches));
+  const Batches batches(registry, config, kind, 0);
+  return make_plan(registry, config, registry.models.architecture(config.model, batches.spec(), config.seed), batches);
 }
 
 // One worker of a replica, commanded by its worker 0.
 void participate_as_worker(const Registry& registry, const TrainConfig& config, Cluster cluster) {
-  nlohmann::json own = own_spec(registry, config);
+  const Plan planned = own_plan(registry, config);
+  nlohmann::json own = to_json(planned);
   SpecTrainerConfig trainer;
+  trainer.loss = registry.losses.find(config.loss, planned.data);
   trainer.registry = &registry;
   trainer.admit = [&](const nlohmann::json& spec, int worker) {
     if (config.cuts.empty() && spec.contains("cuts")) own["cuts"] = spec["cuts"];  // rank 0 chose them

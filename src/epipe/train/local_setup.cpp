@@ -41,7 +41,7 @@ Resolved resolve(const Plan& plan, const model::Architecture& architecture) {
   return run;
 }
 
-std::unique_ptr<session::LocalTrainer> make_local_trainer(const Registry&, const Resolved& run, LocalWorkers own) {
+std::unique_ptr<session::LocalTrainer> make_local_trainer(const Resolved& run, LocalWorkers own) {
   session::LocalTrainerConfig config;
   config.pipeline = pipeline_config(run.plan);
   config.pipeline.remote.workers = others(run.plan, own.workers);
@@ -52,7 +52,7 @@ std::unique_ptr<session::LocalTrainer> make_local_trainer(const Registry&, const
   config.pipeline.codec_threads = own.codec_threads;
   const auto& remote = config.pipeline.remote;
   config.layers = model::build(run.architecture, [&](std::size_t l) { return !remote.has(worker_of_layer(run.plan, l)); }).layers;
-  config.loss = make_loss(run.plan.data);
+  config.loss = own.loss ? std::move(own.loss) : make_loss(run.plan.data);
   config.make_optimizer = [update = optimizer_config(run.plan)](session::NamedParameters parameters) {
     return std::make_unique<Optimizer>(update, std::move(parameters));
   };

@@ -7,7 +7,6 @@
 #include "epipe/model/architecture.h"
 #include "epipe/session/local_trainer.h"
 #include "epipe/train/plan.h"
-#include "epipe/train/registry.h"
 
 namespace epipe::train {
 
@@ -21,6 +20,7 @@ struct LocalWorkers {
   Tracer* tracer = nullptr;                      // outlives the trainer; null: no timeline
   std::int64_t input_edge = 0;                   // see pipeline/pipeline.h
   int codec_threads = 1;                         // the same
+  pipeline::Loss loss{};                         // where the last stage is here; null: by the plan's data, see loss.h
   pipeline::TensorObserver observer{};           // sees what crosses the cuts; null: nobody looks
   std::unique_ptr<transport::Group> replicas{};  // the only worker that is here, in all replicas; null: there is one
   std::size_t bucket_bytes = std::size_t{4} << 20;
@@ -34,6 +34,6 @@ struct Resolved {
 Resolved resolve(const Plan& plan, const model::Architecture& architecture);
 
 // Builds the layers of these workers, and no others; they have no first values yet.
-std::unique_ptr<session::LocalTrainer> make_local_trainer(const Registry& registry, const Resolved& run, LocalWorkers own);
+std::unique_ptr<session::LocalTrainer> make_local_trainer(const Resolved& run, LocalWorkers own);
 
 }  // namespace epipe::train

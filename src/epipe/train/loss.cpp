@@ -1,7 +1,15 @@
 #include "epipe/train/loss.h"
 
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <stdexcept>
+
 namespace epipe::train {
 namespace {
+
+constexpr const char* kByTheData = "auto";
 
 pipeline::LossResult cross_entropy(const layer::Tensors& outputs, const torch::Tensor& targets) {
   const auto& logits = outputs[0];
@@ -17,5 +25,28 @@ pipeline::LossResult squared_error(const layer::Tensors& outputs, const torch::T
 }  // namespace
 
 pipeline::Loss make_loss(const data::DataSpec& data) { return data.regression ? squared_error : cross_entropy; }
+
+void Losses::add(const std::string& name, pipeline::Loss loss) {
+  const auto known = names();
+  if (name.empty() || name.find_first_of(" ,\"'\n") != std::string::npos) {
+    throw std::invalid_argument(fmt::format("\"{}\" is no name for a loss: expected one without commas, quotes and spaces", name));
+  }
+  if (std::find(known.begin(), known.end(), name) != known.end()) {
+    throw std::invalid_argument(fmt::format("there is a loss {} already; choose another name", name));
+  }
+  own_.emplace(name, std::move(loss));
+}
+
+pipeline::Loss Losses::find(const std::string& name, const data::DataSpec& data) const {
+  if (name == kByTheData) return make_loss(data);
+  if (const auto found = own_.find(name); found != own_.end()) return found->second;
+  throw std::invalid_argument(fmt::format("unknown loss \"{}\"; known are {}", name, fmt::join(names(), ", ")));
+}
+
+std::vector<std::string> Losses::names() const {
+  std::vector<std::string> all = {kByTheData};
+  for (const auto& [name, loss] : own_) all.push_back(name);
+  return all;
+}
 
 }  // namespace epipe::train

@@ -1,5 +1,9 @@
 #pragma once
 
+#include <map>
+#include <string>
+#include <vector>
+
 #include "epipe/data/data_spec.h"
 #include "epipe/pipeline/pipeline.h"
 
@@ -7,5 +11,18 @@ namespace epipe::train {
 
 // Cross entropy of classes, or the squared error of values (the mean over the values of a sample). Its predictions are the outputs.
 pipeline::Loss make_loss(const data::DataSpec& data);
+
+// The losses that a program knows: "auto" is make_loss(), and what it brings itself.
+class Losses {
+ public:
+  // `--loss NAME`. Throws std::invalid_argument where the name is taken or no name.
+  void add(const std::string& name, pipeline::Loss loss);
+  // Throws std::invalid_argument that lists the known names.
+  pipeline::Loss find(const std::string& name, const data::DataSpec& data) const;
+  std::vector<std::string> names() const;
+
+ private:
+  std::map<std::string, pipeline::Loss> own_;
+};
 
 }  // namespace epipe::train

@@ -102,7 +102,9 @@ Plan make_plan(const Registry& registry, const TrainConfig& config, const model:
   check_outputs(config, architecture, batches);
   Plan plan;
   static_cast<SharedSettings&>(plan) = config;
-  plan.model = registry.models.portable_name(config.model);
+  // A TorchScript file goes by its hash where others must find their own copy of it.
+  const bool own_file = config.model.starts_with("torchscript:") && config.connect.empty();
+  plan.model = own_file ? config.model : registry.models.portable_name(config.model);
   check_portable(registry, config, plan.model);
   plan.data = batches.spec();
   plan.seed = worker_seed(config.seed);

@@ -20,10 +20,11 @@ std::unique_ptr<session::LocalTrainer> make_trainer(SpecTrainerConfig& config, c
   own.devices.assign(static_cast<std::size_t>(count), config.device);
   own.tracer = &tracer;
   own.codec_threads = config.codec_threads;
+  own.loss = config.loss;
   own.replicas = std::move(config.replicas);
   own.bucket_bytes = config.bucket_bytes;
   const Resolved run = resolve(plan, config.registry->models.architecture(plan.model, plan.data));
-  return make_local_trainer(*config.registry, run, std::move(own));
+  return make_local_trainer(run, std::move(own));
 }
 
 }  // namespace

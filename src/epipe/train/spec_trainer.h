@@ -16,6 +16,7 @@ struct SpecTrainerConfig {
   std::function<void(const nlohmann::json& spec, int worker)> admit;
   torch::Device device = torch::kCPU;
   int codec_threads = 1;                            // of each sender and receiver
+  pipeline::Loss loss{};                            // where the last stage is here; null: by the data
   std::unique_ptr<transport::Group> replicas{};     // its worker in all replicas; null: there is one
   std::size_t bucket_bytes = std::size_t{4} << 20;  // of gradients that replicas sum at once
 };

@@ -1,3 +1,5 @@
+#include "epipe/cli/program.h"
+
 #include <c10/util/Exception.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -13,9 +15,8 @@
 #include "epipe/base/cpu_level.h"
 #include "epipe/cli/command.h"
 
+namespace epipe::cli {
 namespace {
-
-using namespace epipe::cli;
 
 // Every step allocates the same tensors again. glibc gives large ones back to the system each time, and their pages cost a fault each:
 // keeping them makes a step of mobilenet_v2 (224 px, batch 8, one thread) take 0.49 s instead of 0.65 s, for 12 % more memory.
@@ -30,20 +31,26 @@ void keep_freed_memory() {
 // A wrong EPIPE_CPU is said at once, not by the first frame.
 void check_environment() {
   try {
-    epipe::cpu_level_limit();
+    cpu_level_limit();
   } catch (const std::invalid_argument& error) {
     throw UsageError(error.what());
   }
 }
 
 // The help of a command says what this program knows.
-void list_known_names(CLI::App& command, const epipe::train::Registry& registry) {
+void list_known_names(CLI::App& command, const train::Registry& registry) {
   if (auto* const model = command.get_option_no_throw("--model")) {
     model->description(fmt::format("Network: {}", fmt::join(registry.models.names(), ", ")));
   }
+  if (auto* const data = command.get_option_no_throw("--data")) {
+    data->description(fmt::format("{}; docs/data.md describes each", fmt::join(registry.data.specs(), ", ")));
+  }
+  if (auto* const loss = command.get_option_no_throw("--loss")) {
+    loss->description(fmt::format("{}; auto: cross entropy of classes, squared error of values", fmt::join(registry.losses.names(), ", ")));
+  }
 }
 
-int run(int argc, char** argv, const epipe::train::Registry& registry) {
+int run(int argc, char** argv, const train::Registry& registry) {
   check_environment();
   CLI::App app("epipe trains neural networks cut into stages and compresses what crosses the cuts.", "epipe");
   app.set_version_flag("--version", EPIPE_VERSION);
@@ -83,7 +90,7 @@ int run(int argc, char** argv, const epipe::train::Registry& registry) {
   return kOk;
 }
 
-int result_of(int argc, char** argv, const epipe::train::Registry& registry) {
+int result_of(int argc, char** argv, const train::Registry& registry) {
   try {
     return run(argc, argv, registry);
   } catch (const ExitCode& exit) {
@@ -113,7 +120,9 @@ int result_of(int argc, char** argv, const epipe::train::Registry& registry) {
 
 }  // namespace
 
-int main(int argc, char** argv) {
+int run_program(int argc, char** argv, const train::Registry& registry) {
   keep_freed_memory();
-  leave(result_of(argc, argv, {}));
+  leave(result_of(argc, argv, registry));
 }
+
+}  // namespace epipe::cli

@@ -1,0 +1,235 @@
+// epipe trains a neural network that is cut into stages, across devices and machines, and compresses what crosses the cuts.
+//
+// This is all of the library. Two ways in:
+//
+//   // 1. The whole program with your model in it: train, serve, launch, report, recovery.
+//   int main(int argc, char** argv) {
+//     epipe::Registry models = epipe::builtin_models();
+//     models.add("mynet", [](const epipe::DataSpec& data) { return epipe::layers(make_net(data.classes)); });
+//     return epipe::main(argc, argv, models);
+//   }
+//
+//   // 2. A loop of your own: a Sequential, cut.
+//   epipe::Pipeline pipeline(epipe::layers(net), {.cuts = {2, 5}, .place = {0, 1, 0}, .chunks = 4, .codec = "dct:1"});
+//   auto step = pipeline.train_step(images, labels);  // gradients are in net's own parameters
+//   optimizer.step();
+//
+// And a codec by itself: epipe::Codec. What is wrong with an argument is thrown as std::invalid_argument, what fails later as
+// std::runtime_error or c10::Error.
+#pragma once
+
+#include <torch/nn/modules/container/sequential.h>
+#include <torch/types.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace epipe {
+
+namespace model {
+struct Architecture;
+}
+namespace train {
+struct Registry;
+}
+
+// What a model must know of the data to fit it.
+struct DataSpec {
+  enum class Kind : std::uint8_t { kImages, kText };
+  Kind kind = Kind::kImages;
+  std::vector<std::int64_t> shape{};                // of one sample: [C, H, W], [features], or [T] token ids
+  std::int64_t classes = 2;                         // outputs of the model; regression: values per sample
+  std::int64_t vocabulary = 0;                      // text: token ids are below this
+  bool regression = false;                          // targets are float32 [B, classes]; otherwise int64 [B]
+  std::vector<std::string> metrics = {"accuracy"};  // of the validation set, the one to report first
+};
+
+// A model as a list of layers, between which it can be cut.
+class Layers {
+ public:
+  explicit Layers(std::shared_ptr<const model::Architecture> architecture) : architecture_(std::move(architecture)) {}
+  std::vector<std::string> names() const;  // "0", "1", ...: what cuts and weights files call them
+  std::size_t size() const;
+  const model::Architecture& architecture() const { return *architecture_; }
+
+ private:
+  std::shared_ptr<const model::Architecture> architecture_;  // shared by copies, which never change it
+};
+
+// A Sequential that may be a child of another one, which LibTorch's own may not: its children are walked as well.
+class NestedImpl final : public torch::nn::SequentialImpl {
+ public:
+  using SequentialImpl::SequentialImpl;
+  torch::Tensor forward(const torch::Tensor& x) { return SequentialImpl::forward(x); }
+};
+TORCH_MODULE(Nested);
+
+// Every child of the Sequential is a layer, a Nested in it is one. Its parameters and buffers are used as they are, on the names of
+// the Sequential ("0.weight"). BatchNorm becomes one whose running statistics move once per batch, whatever the micro-batches; Dropout
+// becomes one that draws by (seed, epoch, step, sample, layer), so that cuts, resumes and replays draw the same. Either of them inside a
+// module with a forward of its own is refused. Modules take a tensor and return one.
+Layers layers(const torch::nn::Sequential& net);
+
+// Samples that are trained on together. The first dim of every tensor counts the samples.
+struct Batch {
+  std::vector<torch::Tensor> inputs{};  // of the first layer
+  torch::Tensor targets{};              // of the loss
+  std::vector<torch::Tensor> side{};    // side inputs of every layer that takes them, such as an attention mask
+  std::vector<std::int64_t> samples{};  // their ids, which dropout depends on; a Pipeline counts them where they are left out
+};
+
+// Samples by number, for `epipe train --data NAME`. Several threads call batch() at once.
+class Dataset {
+ public:
+  virtual ~Dataset() = default;
+  virtual DataSpec spec() const = 0;
+  virtual std::int64_t size() const = 0;
+  // The samples of these ids, in this order. What is drawn at random must depend on the arguments alone.
+  virtual Batch batch(std::span<const std::int64_t> ids, std::uint64_t seed, std::uint64_t epoch, std::uint64_t step) const = 0;
+};
+
+struct Datasets {
+  std::unique_ptr<Dataset> train;
+  std::unique_ptr<Dataset> validation;
+};
+
+// What a loss makes of the last layer's output for one micro-batch.
+struct LossResult {
+  torch::Tensor sum;            // over the samples, not their mean; scalar, with its graph
+  torch::Tensor correct{};      // samples predicted right, or whatever the metric sums; scalar; undefined: 0
+  torch::Tensor predictions{};  // undefined: the output itself
+};
+using Loss = std::function<LossResult(const torch::Tensor& output, const torch::Tensor& targets)>;
+
+// What a program knows by name. A server builds only what its own program's registry knows.
+class Registry {
+ public:
+  using ModelFactory = std::function<Layers(const DataSpec& data)>;
+  using DatasetFactory = std::function<Datasets(const std::string& argument)>;
+
+  Registry();  // knows no models
+  ~Registry();
+  Registry(const Registry& other);
+  Registry(Registry&& other) noexcept;
+  Registry& operator=(const Registry& other);
+  Registry& operator=(Registry&& other) noexcept;
+
+  // For --model NAME. The factory is called in each process that holds some of its layers; PyTorch's generator is seeded for it by --seed,
+  // so first values drawn from it are the same in every run.
+  void add(const std::string& name, ModelFactory factory, DataSpec::Kind input = DataSpec::Kind::kImages);
+  // For --data NAME, or NAME:ARGUMENT.
+  void add_dataset(const std::string& name, DatasetFactory factory);
+  // For --loss NAME.
+  void add_loss(const std::string& name, Loss loss);
+
+  std::vector<std::string> models() const;
+  const train::Registry& known() const { return *known_; }
+
+ private:
+  explicit Registry(std::unique_ptr<train::Registry> known);
+  friend Registry builtin_models();
+
+  std::unique_ptr<train::Registry> known_;
+};
+
+// cnn, mobilenet_v2, resnet18, roberta:DIR, ...: what `epipe` itself knows.
+Registry builtin_models();
+
+// The program `epipe` with these models: the exit code, for main() to return. Call it first and do nothing after it: it may end the
+// process itself. `serve` and `launch` start this same program again, so main() must get there with the arguments as they came.
+int main(int argc, char** argv, const Registry& models);
+
+// How a Pipeline cuts, places and codes.
+struct PipelineOptions {
+  std::vector<std::size_t> cuts{};       // the layer at which each stage but the first begins, ascending; none: one stage
+  std::vector<int> place{};              // the worker of each stage, "0,1,0"; empty: stage j on worker j
+  int chunks = 1;                        // micro-batches per batch
+  std::string codec = "none";            // of every cut, both directions
+  std::string codec_forward{};           // of activations, where another than `codec`
+  std::string codec_backward{};          // of gradients, where another than `codec`
+  std::string schedule = "gpipe";        // or 1f1b
+  int threads = 1;                       // of each worker inside an operator
+  std::vector<torch::Device> devices{};  // of each worker; the layers move there; empty: the CPU
+  bool recompute = false;                // keep only the inputs of a stage between forward and backward
+  std::string precision = "fp32";        // of products and convolutions; or bf16, fp16
+  std::uint64_t seed = 0;                // of dropout
+  Loss loss{};                           // empty: cross entropy of classes
+};
+
+// What crossed one cut in one direction.
+struct Traffic {
+  std::uint64_t wire_bytes = 0;  // headers included
+  std::uint64_t values = 0;
+  double bits_per_value() const { return values == 0 ? 0 : 8.0 * static_cast<double>(wire_bytes) / static_cast<double>(values); }
+};
+
+struct StepResult {
+  double loss = 0;  // the mean over the samples, for any chunks
+  double correct = 0;
+  std::int64_t samples = 0;
+  std::vector<Traffic> forward{};   // by cut
+  std::vector<Traffic> backward{};  // by cut
+  torch::Tensor predictions{};      // evaluate() only: what the loss called so, of all samples
+};
+
+// Trains layers cut into stages, one thread per worker. With the codec "none" it computes what the same micro-batches through the whole
+// net do, bit for bit. Not for several threads at once; a pipeline that threw is over.
+class Pipeline {
+ public:
+  explicit Pipeline(const Layers& layers, PipelineOptions options = {});
+  ~Pipeline();
+  Pipeline(Pipeline&&) noexcept;
+  Pipeline& operator=(Pipeline&&) noexcept;
+
+  // Forward and backward of one batch. The gradients of the mean loss replace those that the parameters had; BatchNorm's running
+  // statistics have moved once. Then it is up to you to step an optimizer. Ids of samples count on from step to step: 0 to N - 1 in the
+  // first step, from N on in the second.
+  StepResult train_step(const torch::Tensor& inputs, const torch::Tensor& targets);
+  StepResult train_step(const Batch& batch);
+  // Forward only, in evaluation mode; nothing changes.
+  StepResult evaluate(const torch::Tensor& inputs, const torch::Tensor& targets);
+  StepResult evaluate(const Batch& batch);
+
+  // Where dropout and codecs stand: with the weights and the optimizer, all that a training loop must save to continue as if it had never
+  // stopped.
+  struct State {
+    std::uint64_t steps = 0;
+    std::map<std::string, torch::Tensor> encoders{};
+  };
+  State state() const;
+  void set_state(const State& state);
+
+ private:
+  class Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+// Tensors to frames and back, the very frames that cross a cut and that `epipe codec encode` writes.
+class Codec {
+ public:
+  explicit Codec(const std::string& spec, int threads = 1);  // "dct:0.5", "topk:0.1>fp16", ...
+  ~Codec();
+  Codec(Codec&&) noexcept;
+  Codec& operator=(Codec&&) noexcept;
+
+  std::string spec() const;
+  // A float32, float16 or bfloat16 tensor of any shape without NaN and Inf. Some codecs remember something of it for the next one.
+  std::vector<std::byte> encode(const torch::Tensor& x);
+  std::map<std::string, torch::Tensor> state() const;
+  void set_state(const std::map<std::string, torch::Tensor>& state);
+
+ private:
+  class Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+// The tensor of a frame, whichever codec made it. Trusts nothing; `max_bytes` bounds what it may take.
+torch::Tensor decode(std::span<const std::byte> frame, std::uint64_t max_bytes = std::uint64_t{1} << 32);
+
+}  // namespace epipe

@@ -1,0 +1,109 @@
+// epipe::Pipeline: a loop of one's own over pipeline/.
+#include <stdexcept>
+#include <utility>
+
+#include "epipe/epipe.h"
+#include "epipe/model/learned_codec.h"
+#include "epipe/model/model.h"
+#include "epipe/pipeline/pipeline.h"
+
+namespace epipe {
+namespace {
+
+LossResult cross_entropy(const torch::Tensor& logits, const torch::Tensor& targets) {
+  return {torch::nll_loss(torch::log_softmax(logits, -1), targets, {}, at::Reduction::Sum), logits.detach().argmax(-1).eq(targets).sum()};
+}
+
+pipeline::Loss loss_of(const Loss& given) {
+  return [loss = given ? given : cross_entropy](const layer::Tensors& outputs, const torch::Tensor& targets) -> pipeline::LossResult {
+    const LossResult result = loss(outputs.at(0), targets);
+    return {result.sum, result.correct, result.predictions.defined() ? result.predictions : outputs[0].detach()};
+  };
+}
+
+std::string wire_codec(const std::string& own, const std::string& everywhere) {
+  const std::string& spec = own.empty() ? everywhere : own;
+  if (!model::split_learned(spec).learned) return spec;
+  throw std::invalid_argument(spec + " is layers with weights of their own: put such layers into the Sequential, on both sides of the cut");
+}
+
+pipeline::PipelineConfig config_of(const PipelineOptions& options) {
+  const auto policy = schedule::parse_policy(options.schedule);
+  if (!policy) throw std::invalid_argument(policy.error().message);
+  pipeline::PipelineConfig config;
+  config.cuts = options.cuts;
+  config.placement = {options.place};
+  config.policy = policy.value();
+  config.chunks = options.chunks;
+  config.threads = options.threads;
+  config.devices = options.devices;
+  config.codecs.assign(options.cuts.size(),
+                       {wire_codec(options.codec_forward, options.codec), wire_codec(options.codec_backward, options.codec)});
+  config.recompute = options.recompute;
+  config.precision = layer::parse_precision(options.precision);
+  config.seed = options.seed;
+  return config;
+}
+
+std::vector<Traffic> to_public(const std::vector<boundary::Traffic>& cuts) {
+  std::vector<Traffic> all;
+  for (const auto& cut : cuts) all.push_back({cut.wire_bytes, cut.values});
+  return all;
+}
+
+StepResult to_public(const pipeline::StepResult& r) {
+  return {r.loss, r.correct, r.samples, to_public(r.forward), to_public(r.backward), r.predictions};
+}
+
+}  // namespace
+
+class Pipeline::Impl {
+ public:
+  Impl(const Layers& layers, const PipelineOptions& options)
+      : model_(model::build(layers.architecture())), pipeline_(model_.layers, config_of(options), loss_of(options.loss)) {}
+
+  StepResult train_step(const Batch& batch) {
+    const auto result = pipeline_.train_step(with_ids(batch), at_step());
+    pipeline_.commit_batch();
+    ++steps_;
+    return to_public(result);
+  }
+  StepResult evaluate(const Batch& batch) { return to_public(pipeline_.evaluate(with_ids(batch), at_step())); }
+
+  State state() const { return {steps_, pipeline_.encoder_state()}; }
+  void set_state(const State& state) {
+    pipeline_.set_encoder_state(state.encoders);
+    steps_ = state.steps;
+  }
+
+ private:
+  pipeline::StepId at_step() const { return {.step = steps_}; }
+
+  layer::Batch with_ids(const Batch& batch) const {
+    if (batch.inputs.empty()) throw std::invalid_argument("expected a batch with an input, got none");
+    layer::Batch made{batch.inputs, batch.side, batch.targets, batch.samples};
+    const std::int64_t size = batch.inputs[0].size(0);
+    const auto first = static_cast<std::int64_t>(steps_) * size;
+    for (std::int64_t i = 0; i < size && batch.samples.empty(); ++i) made.samples.push_back(first + i);
+    if (made.size() == size) return made;
+    throw std::invalid_argument("expected as many ids as samples: " + std::to_string(size) + ", got " + std::to_string(made.size()));
+  }
+
+  model::Model model_;  // over the tensors of the net
+  pipeline::Pipeline pipeline_;
+  std::uint64_t steps_ = 0;
+};
+
+Pipeline::Pipeline(const Layers& layers, PipelineOptions options) : impl_(std::make_unique<Impl>(layers, options)) {}
+Pipeline::~Pipeline() = default;
+Pipeline::Pipeline(Pipeline&&) noexcept = default;
+Pipeline& Pipeline::operator=(Pipeline&&) noexcept = default;
+
+StepResult Pipeline::train_step(const torch::Tensor& inputs, const torch::Tensor& targets) { return train_step({{inputs}, targets}); }
+StepResult Pipeline::train_step(const Batch& batch) { return impl_->train_step(batch); }
+StepResult Pipeline::evaluate(const torch::Tensor& inputs, const torch::Tensor& targets) { return evaluate({{inputs}, targets}); }
+StepResult Pipeline::evaluate(const Batch& batch) { return impl_->evaluate(batch); }
+Pipeline::State Pipeline::state() const { return impl_->state(); }
+void Pipeline::set_state(const State& state) { impl_->set_state(state); }
+
+}  // namespace epipe
