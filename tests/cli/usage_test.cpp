@@ -1,0 +1,111 @@
+// The first ten minutes: what the program says to somebody who does not know it yet.
+#include "epipe/cli/usage.h"
+
+#include <arpa/inet.h>
+#include <gtest/gtest.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "epipe/data/npy.h"
+#include "support/program.h"
+#include "support/temp_folder.h"
+
+namespace epipe::cli {
+namespace {
+
+using testing::Outcome;
+
+class Usage : public ::testing::Test {
+ protected:
+  Outcome run(const std::string& arguments) const { return testing::run_program(arguments, folder_.path()); }
+  void expect(const std::string& arguments, int code, const std::vector<std::string>& said) const {
+    const Outcome outcome = run(arguments);
+    EXPECT_EQ(outcome.code, code) << arguments << '\n' << outcome.output;
+    for (const std::string& words : said) EXPECT_NE(outcome.output.find(words), std::string::npos) << words << '\n' << outcome.output;
+  }
+  void write(const std::string& name, const std::string& text) const { std::ofstream(folder_.file(name)) << text; }
+
+  testing::TempFolder folder_;
+};
+
+// A port of this machine that somebody listens on.
+class TakenPort {
+ public:
+  TakenPort() {
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    socklen_t size = sizeof(address);
+    auto* const any = reinterpret_cast<sockaddr*>(&address);
+    if (::bind(fd_, any, size) != 0 || ::listen(fd_, 1) != 0 || ::getsockname(fd_, any, &size) != 0) throw std::runtime_error("no port");
+    port_ = ntohs(address.sin_port);
+  }
+  ~TakenPort() { ::close(fd_); }
+  TakenPort(const TakenPort&) = delete;
+  TakenPort& operator=(const TakenPort&) = delete;
+  std::string address() const { return fmt::format("127.0.0.1:{}", port_); }
+
+ private:
+  int fd_ = ::socket(AF_INET, SOCK_STREAM, 0);
+  int port_ = 0;
+};
+
+TEST(Nearest, IsTheWordThatWasMeant) {
+  const std::vector<std::string> flags = {"--epochs", "--lr", "--lr-power", "--checkpoint-every", "--batch"};
+  EXPECT_EQ(nearest("--epoch", flags), "--epochs");
+  EXPECT_EQ(nearest("--lrpower", flags), "--lr-power");
+  EXPECT_EQ(nearest("--checkpoint", flags), "--checkpoint-every") << "the beginning of one";
+  EXPECT_EQ(nearest("--batch-size", flags), "") << "no word is better than a wrong one";
+  EXPECT_EQ(nearest("--frobnicate", flags), "");
+}
+
+TEST_F(Usage, AnUnknownFlagGetsASuggestionAndTheCommandsHelp) {
+  expect("train --epoch 3 --run-dir a", 2, {"epipe: epipe train has no flag --epoch; did you mean --epochs?", "`epipe train --help`"});
+  expect("train --epoch=3 --run-dir a", 2, {"--epoch; did you mean --epochs?"});
+  expect("codec measure --codek none x.npy", 2, {"epipe codec measure has no flag --codek; did you mean --codec?"});
+  expect("train --frobnicate 3 --run-dir a", 2, {"has no flag --frobnicate; `epipe train --help`"});
+  expect("trian --run-dir a", 2, {"there is no command trian; did you mean train?"});
+}
+
+TEST_F(Usage, EveryCommandsHelpNamesTheConfigFile) {
+  for (const std::string command : {"train", "eval", "serve", "launch", "forward", "codec encode", "codec measure", "bench codec", "info",
+                                    "schedule", "report", "experiment list", "inspect"}) {
+    expect(command + " --help", 0, {"--config FILE.toml"});
+  }
+}
+
+TEST_F(Usage, AConfigFileServesEveryCommand) {
+  write("c.toml", "[schedule]\nschedule = \"1f1b\"\nchunks = 3\n");
+  const Outcome by_file = run("schedule --place 0,1,0 --config c.toml");
+  EXPECT_EQ(by_file.code, 0) << by_file.output;
+  EXPECT_EQ(by_file.output, run("schedule --place 0,1,0 --schedule 1f1b --chunks 3").output);
+}
+
+TEST_F(Usage, AMistakeInAConfigFileNamesFileAndLine) {
+  write("key.toml", "# a run\n[train]\nmodel = \"mlp\"\nlrr = 0.1\n");
+  expect("train --config key.toml --run-dir a", 2, {"key.toml, line 4: ", "train.lrr", "did you mean lr?"});
+  write("value.toml", "[train]\nmodel = \"mlp\"\n\nlr = \"much\"\n");
+  expect("train --config value.toml --run-dir a", 2, {"value.toml, line 4: --lr: expected a number of at least 0, got much"});
+  expect("train --config value.toml --lr=-1 --run-dir a", 2, {"epipe: --lr: expected a number of at least 0, got -1"});
+  write("line.toml", "[train]\nmodel = \"mlp\"\nwhatever\n");
+  expect("train --config line.toml --run-dir a", 2, {"line.toml, line 3: "});
+  expect("train --config missing.toml --run-dir a", 2, {"missing.toml"});
+}
+
+TEST_F(Usage, AWrongPlaceSaysWhatOneIs) {
+  expect("train --place 0,x --run-dir a", 2,
+         {"--place: expected a whole number from 0 to 1023, got x (Worker of each stage: 0,1,0 is the client/server ring"});
+}
+
+TEST_F(Usage, ATakenPortAndAMissingServerSayWhatToDo) {
+  const TakenPort taken;
+  expect("serve --insecure --listen " + taken.address(), 1, {"cannot listen on " + taken.address(), "choose another one"});
+  expect("train --model mlp --insecure --connect 127.0.0.1:1 --reconnect 1 --run-dir a", 1,
+         {"127.0.0.1:1: nobody answers at this address: start `epipe serve` there; trying for 1 s"});
+}
+
+}  // namespace
+}  // namespace epipe::cli
