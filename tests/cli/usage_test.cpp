@@ -107,5 +107,22 @@ TEST_F(Usage, ATakenPortAndAMissingServerSayWhatToDo) {
          {"127.0.0.1:1: nobody answers at this address: start `epipe serve` there; trying for 1 s"});
 }
 
+TEST_F(Usage, SeveralCodecsAreMeasuredIntoOneTable) {
+  torch::manual_seed(1);
+  ASSERT_TRUE(data::write_npy(folder_.file("x.npy"), torch::randn({4, 64})).ok());
+  const std::string measure = "codec measure --seconds 0.01 --codec uniform:8 --codec ec:2 x.npy";
+  const Outcome table = run(measure);
+  ASSERT_EQ(table.code, 0) << table.output;
+  EXPECT_EQ(std::count(table.output.begin(), table.output.end(), '\n'), 3) << table.output;
+  EXPECT_EQ(table.output.find("tensor "), 0U) << table.output;
+  const Outcome lines = run(measure + " x.npy --json");
+  ASSERT_EQ(lines.code, 0) << lines.output;
+  std::istringstream text(lines.output);
+  std::string codecs;
+  for (std::string line; std::getline(text, line);) codecs += nlohmann::json::parse(line).at("codec").get<std::string>() + " ";
+  EXPECT_EQ(codecs, "uniform:8 ec:2 uniform:8 ec:2 ");
+  expect("codec measure --codec uniform:8 --codec nonsense x.npy", 2, {"--codec"});
+}
+
 }  // namespace
 }  // namespace epipe::cli
