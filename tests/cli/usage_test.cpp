@@ -124,5 +124,27 @@ TEST_F(Usage, SeveralCodecsAreMeasuredIntoOneTable) {
   expect("codec measure --codec uniform:8 --codec nonsense x.npy", 2, {"--codec"});
 }
 
+TEST_F(Usage, InspectComparesAtEqualRatesAndKnowsAuto) {
+  const Outcome outcome = run("inspect --model mlp --place 0,1 --batch 16 --steps 1 --run-dir a");
+  ASSERT_EQ(outcome.code, 0) << outcome.output;
+  for (const char* const codec : {"auto:4", "auto:2", "auto:1", "dct:2", "ec:2"}) {
+    EXPECT_NE(outcome.output.find(codec), std::string::npos) << codec;
+  }
+  std::istringstream text(outcome.output.substr(outcome.output.find("bits/value")));
+  std::string line;
+  std::getline(text, line);
+  double last = 1e9;
+  std::size_t best = 0;
+  for (std::string cut, direction, codec; text >> cut >> direction >> codec && cut == "0" && direction == "forward";) {
+    double bits = 0;
+    text >> bits;
+    EXPECT_LE(bits, last) << codec;
+    last = bits;
+    std::getline(text, line);
+    best += line.ends_with("*") ? 1 : 0;
+  }
+  EXPECT_GE(best, 2U) << outcome.output;
+}
+
 }  // namespace
 }  // namespace epipe::cli
