@@ -146,5 +146,28 @@ TEST_F(Usage, InspectComparesAtEqualRatesAndKnowsAuto) {
   EXPECT_GE(best, 2U) << outcome.output;
 }
 
+TEST_F(Usage, TerminalAndReportAgreeOnSpeedAndTheLastLineIsTheEpochs) {
+  const Outcome outcome = run("train --model mlp --batch 96 --place 0,1 --run-dir a 2>&1");
+  ASSERT_EQ(outcome.code, 0) << outcome.output;
+  std::ifstream file(folder_.file("a/metrics.jsonl"));
+  nlohmann::json epoch;
+  double samples = 0;
+  double seconds = 0;
+  for (std::string line; std::getline(file, line);) {
+    const auto parsed = nlohmann::json::parse(line);
+    if (parsed.at("kind") == "epoch") epoch = parsed;
+    if (parsed.at("kind") != "step") continue;
+    samples += parsed.at("samples").get<double>();
+    seconds += parsed.at("seconds").get<double>();
+  }
+  EXPECT_NE(outcome.output.find(fmt::format("{:.0f} samples/s\nresults in", samples / seconds)), std::string::npos) << outcome.output;
+  EXPECT_NEAR(epoch.at("samples_per_s").get<double>(), samples / seconds, 1e-6 * samples / seconds);
+  const auto last_line = outcome.output.rfind("epoch 0 step ");
+  ASSERT_NE(last_line, std::string::npos) << outcome.output;
+  const std::string progress = outcome.output.substr(last_line, outcome.output.find('\n', last_line) - last_line);
+  const auto mean = fmt::format("loss {:.4f}  accuracy {:.3f}", epoch.at("loss").get<double>(), epoch.at("accuracy").get<double>());
+  EXPECT_NE(progress.find(mean), std::string::npos) << progress << " instead of " << mean;
+}
+
 }  // namespace
 }  // namespace epipe::cli
