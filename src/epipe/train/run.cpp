@@ -197,7 +197,8 @@ Run::Run(const TrainConfig& config, Tracer* tracer, PeerConnector* connector, st
   for (const auto& codec : plan_.codecs) codec_names_.push_back({codec.forward, codec.backward});
   for (const std::size_t cut : plan_.cuts) cut_names_.push_back(cut < model_.layers.size() ? model_.layers[cut]->name() : "");
   shared_plan_ = plan_;
-  notes_ = model_.notes;
+  notes_ = data_.notes;
+  notes_.insert(notes_.end(), model_.notes.begin(), model_.notes.end());
   insert_learned_codecs(model_, plan_, config_.seed);
   LocalWorkers here;
   if (connector != nullptr) here.workers = {0};
