@@ -153,7 +153,7 @@ struct PipelineOptions {
   std::string codec = "none";            // of every cut, both directions
   std::string codec_forward{};           // of activations, where another than `codec`
   std::string codec_backward{};          // of gradients, where another than `codec`
-  std::string schedule = "gpipe";        // or 1f1b
+  std::string schedule = "gpipe";        // or 1f1b, zb-h1; `epipe schedule` draws them
   int threads = 1;                       // of each worker inside an operator
   std::vector<torch::Device> devices{};  // of each worker; the layers move there; empty: the CPU
   bool recompute = false;                // keep only the inputs of a stage between forward and backward

@@ -28,12 +28,10 @@ std::string wire_codec(const std::string& own, const std::string& everywhere) {
 }
 
 pipeline::PipelineConfig config_of(const PipelineOptions& options) {
-  const auto policy = schedule::parse_policy(options.schedule);
-  if (!policy) throw std::invalid_argument(policy.error().message);
   pipeline::PipelineConfig config;
   config.cuts = options.cuts;
   config.placement = {options.place};
-  config.policy = policy.value();
+  config.schedule = options.schedule;
   config.chunks = options.chunks;
   config.threads = options.threads;
   config.devices = options.devices;

@@ -37,11 +37,13 @@ TEST(ReportCommand, WritesThePageIntoTheRunAndSaysSo) {
   EXPECT_NE(page_text(folder.file("a/report.html")).find("chart-train-loss"), std::string::npos);
 }
 
-TEST(ReportCommand, WritesSeveralRunsIntoTheFirstOrWhereTold) {
+TEST(ReportCommand, WritesSeveralRunsIntoAFileOfTheirOwnOrWhereTold) {
   const TempFolder folder;
   make_run(folder.file("a"));
   make_run(folder.file("b"));
-  EXPECT_EQ(run_program("report b a", folder.path()).output, "wrote b/report.html\n");
+  EXPECT_EQ(run_program("report b a", folder.path()).output, "wrote comparison.html\n");
+  EXPECT_NE(page_text(folder.file("comparison.html")).find("2 runs"), std::string::npos);
+  EXPECT_EQ(page_text(folder.file("b/report.html")), "") << "a run's own page is its own";
   EXPECT_EQ(run_program("report a b -o both.html", folder.path()).output, "wrote both.html\n");
   EXPECT_NE(page_text(folder.file("both.html")).find("2 runs"), std::string::npos);
 }

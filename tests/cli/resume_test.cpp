@@ -129,7 +129,7 @@ TEST_F(Resume, AMissingOrForeignConfigFileIsSaid) {
   begin("a", 4);
   const std::string config = content("a/config.toml");
   std::ofstream(folder_.file("a/config.toml")) << "[train]\nlr = \"much\"\n";
-  expect_refused("", "a/config.toml: ");
+  expect_refused("", "a/config.toml, line 2: ");
   std::ofstream(folder_.file("a/config.toml")) << "[train]\nlearning-rate = 1\n";
   expect_refused("", "learning-rate");
   ASSERT_EQ(run("train --model mlp --max-steps 1 --run-dir other").code, 0);

@@ -1,4 +1,5 @@
 // Every kind of data, opened by its spec: what the samples are, and what is said about files that are missing or broken.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <cstdlib>
@@ -230,6 +231,38 @@ TEST(ImageFolders, NumberClassesByNameAndTakeImagesOnly) {
   EXPECT_EQ(batch_of(*splits.validation, {0}).targets.item<std::int64_t>(), 1);
   ASSERT_TRUE(make_folders(folder.file("val/n03")).ok());
   expect_error("images:" + folder.path(), {"val/n03", "no such class"});
+}
+
+// The file of the first validation image, which cannot be read.
+std::string first_validation_file(const Splits& splits, const std::string& folder) {
+  try {
+    batch_of(*splits.validation, {0});
+  } catch (const std::runtime_error& error) {
+    const std::string text = error.what();
+    const std::size_t at = text.find(folder + "/");
+    if (at != std::string::npos) return text.substr(at + folder.size() + 1, text.find(".jpg", at) - at - folder.size() - 1);
+  }
+  return "";
+}
+
+TEST(ImageFolders, WithoutTrainAndValAreDividedByName) {
+  std::vector<std::string> held_back;
+  for (const std::string below : {"", "train/"}) {
+    const TempFolder folder;
+    for (const std::string name : {"cat", "dog", "emu"}) ASSERT_TRUE(make_folders(folder.file(below + name)).ok());
+    for (int k = 0; k < 25; ++k) write(folder.file(fmt::format("{}cat/{}.jpg", below, k)), "");
+    for (int k = 0; k < 2; ++k) write(folder.file(fmt::format("{}dog/{}.jpg", below, k)), "");
+    write(folder.file(below + "emu/0.jpg"), "");
+    const Splits splits = open("images:" + folder.path(), DataConfig{});
+    EXPECT_EQ(splits.train->spec().classes, 3);
+    EXPECT_EQ(splits.train->size(), 23 + 1 + 1);
+    EXPECT_EQ(splits.validation->size(), 2 + 1) << "a tenth of each class, one of two, none of one";
+    ASSERT_EQ(splits.notes.size(), 1U);
+    EXPECT_NE(splits.notes[0].find("3 of 28 images are kept for validation"), std::string::npos) << splits.notes[0];
+    held_back.push_back(first_validation_file(splits, folder.path() + (below.empty() ? "" : "/train")));
+  }
+  EXPECT_EQ(held_back[0].find("cat/"), 0U) << held_back[0];
+  EXPECT_EQ(held_back[0], held_back[1]) << "wherever the folder is";
 }
 
 class NpyFolder : public ::testing::Test {

@@ -7,6 +7,7 @@
 #include <set>
 
 #include "epipe/experiment/csv.h"
+#include "epipe/experiment/files.h"
 #include "epipe/experiment/table.h"
 #include "report/samples.h"
 #include "support/temp_folder.h"
@@ -47,6 +48,24 @@ struct Lab {
   Settings settings;
   Machine machine{256, true};
 };
+
+TEST(Tables, AreReadWhereTheyAreAndSaidToBeMissingWhereTheyWereLookedFor) {
+  const TempFolder folder;
+  const std::string beside = folder.file("experiments");
+  ASSERT_EQ(::mkdir(beside.c_str(), 0777), 0);
+  testing::write_text(beside + "/tasks.csv", "task\n");
+  testing::write_text(beside + "/README.md", "no table");
+  const auto found = read_files({folder.file("nowhere"), beside});
+  ASSERT_TRUE(found) << found.error().message;
+  ASSERT_EQ(found.value().size(), 1U);
+  EXPECT_EQ(found.value()[0].name, "tasks.csv");
+  EXPECT_EQ(found.value()[0].text, "task\n");
+  const auto missing = read_files({folder.file("nowhere"), folder.file("elsewhere")});
+  ASSERT_FALSE(missing);
+  EXPECT_NE(missing.error().message.find("no tasks.csv in " + folder.file("nowhere") + ", " + folder.file("elsewhere")), std::string::npos)
+      << missing.error().message;
+  EXPECT_NE(table_folders().at(0).find("share/epipe/experiments"), std::string::npos) << "where an installation has them";
+}
 
 TEST(Csv, FieldsMayStandInQuotes) {
   const auto records = parse_csv("a,b\n1,\"x, \"\"y\"\"\"\n2,\n", "t.csv");

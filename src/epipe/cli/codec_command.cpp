@@ -15,6 +15,7 @@ namespace {
 
 struct CodecFlags {
   std::string codec;
+  std::vector<std::string> codecs;  // of measure
   std::string input;
   std::string output;
   std::vector<std::string> files;
@@ -46,18 +47,21 @@ void run_decode(const CodecFlags& flags) {
 void run_measure(const CodecFlags& flags) {
   ThreadPool pool(flags.threads);
   const codec::CodecOptions options{&pool};
-  const std::string spec = codec_from_flag(flags.codec, options)->spec();
+  std::vector<std::string> specs;  // all are right before anything is measured
+  for (const std::string& spec : flags.codecs) specs.push_back(codec_from_flag(spec, options)->spec());
   MeasurementTable table;
   for (const std::string& file : flags.files) {
     const auto x = value_or_fail(data::read_npy(file));
-    const auto result = codec::measure(spec, x, options, {flags.seconds});
-    if (!result) throw Failure(fmt::format("{}: {}", file, result.error().text()));
-    if (flags.json) {
-      auto line = to_json(spec, result.value());
-      line["file"] = file;
-      fmt::print("{}\n", line.dump());
-    } else {
-      table.add(file, spec, result.value());
+    for (const std::string& spec : specs) {
+      const auto result = codec::measure(spec, x, options, {flags.seconds});
+      if (!result) throw Failure(fmt::format("{}: {}", file, result.error().text()));
+      if (flags.json) {
+        auto line = to_json(spec, result.value());
+        line["file"] = file;
+        fmt::print("{}\n", line.dump());
+      } else {
+        table.add(file, spec, result.value());
+      }
     }
   }
   if (!flags.json) table.print();
@@ -78,8 +82,7 @@ void add_codec_command(CLI::App& app) {
   };
   const char* const spec_help =
       "none fp16 bf16 uniform:B sort:Q+S fast:Q+S kmeans:B ec:N dct:N auto:N ec@E dct@E auto@E, or topk:R lowrank:K power:K, alone or "
-      "followed "
-      "by >CODEC";
+      "followed by >CODEC";
 
   auto* encode = add("encode", "Write the frame that would cross a cut", run_encode);
   encode->add_option("--codec", flags->codec, spec_help)->required();
@@ -92,10 +95,14 @@ void add_codec_command(CLI::App& app) {
   decode->add_option("--max-bytes", flags->max_bytes, "Refuse payloads and tensors above this many bytes")->capture_default_str();
 
   auto* measure = add("measure", "Bytes on the wire, error and speed, against memcpy", run_measure);
-  measure->add_option("--codec", flags->codec, spec_help)->required();
+  measure->add_option("--codec", flags->codecs, std::string(spec_help) + "; may be given several times")
+      ->required()
+      ->allow_extra_args(false);  // a file may follow
   measure->add_option("files", flags->files, "float32 .npy files")->required();
-  measure->add_option("--seconds", flags->seconds, "Time spent on each file's speeds")->check(positive_number())->capture_default_str();
-  measure->add_flag("--json", flags->json, "One JSON object per file");
+  measure->add_option("--seconds", flags->seconds, "Time spent on the speeds of each codec on each file")
+      ->check(positive_number())
+      ->capture_default_str();
+  measure->add_flag("--json", flags->json, "One JSON object per file and codec, on a line of its own, instead of a table");
 }
 
 }  // namespace epipe::cli

@@ -19,8 +19,12 @@ using nlohmann::ordered_json;
 
 struct InspectFlags {
   TrainFlags train;
+  // Rivals at 8, 4, 2 and 1 bits per value, and those whose rate is not theirs to choose.
   train::InspectConfig how{
-      3, {"fp16", "uniform:8", "sort:6+2", "fast:6+2", "kmeans:4", "sort:3+1", "topk:0.1", "power:4", "ec:2", "dct:1"}, ""};
+      3,
+      {"fp16",      "uniform:8", "sort:6+2", "fast:6+2", "auto:8", "uniform:4", "kmeans:4", "sort:3+1", "ec:4",     "dct:4",  "auto:4",
+       "uniform:2", "kmeans:2",  "ec:2",     "dct:2",    "auto:2", "ec:1",      "dct:1",    "auto:1",   "topk:0.1", "power:4"},
+      ""};
   std::string run;
   bool json = false;
 };
@@ -53,6 +57,25 @@ void write_inspection_report(const std::string& folder, const ordered_json& insp
   value_or_fail(write_file(folder + "/report.html", {std::as_bytes(std::span(page))}));
 }
 
+// From many bits to few, so that those of equal rates are neighbours. Rates within a tenth of each other count as equal.
+void print_codecs(const ordered_json& cut) {
+  auto rows = cut.at("codecs").get<std::vector<ordered_json>>();
+  const auto number = [](const ordered_json& row, const char* name) { return row.value(name, -1.0); };
+  std::stable_sort(rows.begin(), rows.end(),
+                   [&](const auto& a, const auto& b) { return number(a, "bits_per_value") > number(b, "bits_per_value"); });
+  const auto beats = [&](const ordered_json& rival, const ordered_json& row) {
+    return !rival.contains("failed") && number(rival, "bits_per_value") <= 1.1 * number(row, "bits_per_value") &&
+           number(rival, "rel_error") < number(row, "rel_error");
+  };
+  for (const auto& row : rows) {
+    const bool beaten = std::any_of(rows.begin(), rows.end(), [&](const auto& rival) { return beats(rival, row); });
+    const std::string figures =
+        fmt::format("{:>10.4g} {:>10.3e}{}", number(row, "bits_per_value"), number(row, "rel_error"), beaten ? "" : " *");
+    fmt::print("{:<3} {:<8} {:<12} {}\n", cut.at("cut").get<int>(), cut.at("direction").get<std::string>(),
+               row.at("codec").get<std::string>(), row.contains("failed") ? "failed: " + row.at("failed").get<std::string>() : figures);
+  }
+}
+
 void print_inspection(const ordered_json& inspection) {
   fmt::print("{:<3} {:<8} {:<22} {:>10} {:>8} {:>10} {:>10} {:>10} {:>9}\n", "cut", "", "into", "values", "zeros %", "min", "max", "std",
              "kurtosis");
@@ -63,15 +86,8 @@ void print_inspection(const ordered_json& inspection) {
                100 * number("zeros") / number("values"), number("min"), number("max"), number("std"), number("kurtosis"));
   }
   fmt::print("\n{:<3} {:<8} {:<12} {:>10} {:>10}\n", "cut", "", "codec", "bits/value", "rel_error");
-  for (const auto& cut : inspection.at("cuts")) {
-    for (const auto& codec : cut.at("codecs")) {
-      const bool failed = codec.contains("failed");
-      fmt::print(
-          "{:<3} {:<8} {:<12} {}\n", cut.at("cut").get<int>(), cut.at("direction").get<std::string>(), codec.at("codec").get<std::string>(),
-          failed ? "failed: " + codec.at("failed").get<std::string>()
-                 : fmt::format("{:>10.4g} {:>10.3e}", codec.at("bits_per_value").get<double>(), codec.at("rel_error").get<double>()));
-    }
-  }
+  for (const auto& cut : inspection.at("cuts")) print_codecs(cut);
+  fmt::print("* errs less than all that take as many bits or fewer\n");
 }
 
 void run_inspect(const train::Registry& registry, const InspectFlags& flags, const CLI::App& command) {
@@ -103,7 +119,9 @@ void add_inspect_command(CLI::App& app, const train::Registry& registry) {
   auto* const run =
       command->add_option("RUN", flags->run, "A run directory: its configuration, from its trained weights; flags below override");
   command->add_option("--steps", flags->how.steps, "Training steps to look at")->check(CLI::Range(1, 100000))->capture_default_str();
-  command->add_option("--codecs", flags->how.codecs, "Codecs whose error is measured")->delimiter(',')->capture_default_str();
+  command->add_option("--codecs", flags->how.codecs, "Codecs whose error is measured, shown by the bits they take")
+      ->delimiter(',')
+      ->capture_default_str();
   command->add_option("--dump", flags->how.dump, "Folder for the tensors as .npy files");
   command->add_flag("--json", flags->json, "Print what inspect.json holds");
   command->add_option("--run-dir", flags->train.config.run_dir, "Without RUN: folder for inspect.json and report.html")->excludes(run);

@@ -11,9 +11,12 @@
 #include <exception>
 #include <limits>
 #include <stdexcept>
+#include <string>
+#include <vector>
 
 #include "epipe/base/cpu_level.h"
 #include "epipe/cli/command.h"
+#include "epipe/cli/usage.h"
 
 namespace epipe::cli {
 namespace {
@@ -57,9 +60,6 @@ int run(int argc, char** argv, const train::Registry& registry) {
   app.require_subcommand(1);
   app.set_config("--config", "", "Flags from a TOML file, such as a run's config.toml; flags given on the command line override it");
   app.allow_config_extras(CLI::config_extras_mode::error);
-  app.failure_message([](const CLI::App* at, const CLI::Error& error) {
-    return fmt::format("epipe: {}\nRun `{} --help` for what is possible.\n", error.what(), at->get_name());
-  });
   add_train_command(app, registry);
   add_eval_command(app, registry);
   add_serve_command(app, registry);
@@ -77,15 +77,19 @@ int run(int argc, char** argv, const train::Registry& registry) {
   for (auto* const command : commands) list_known_names(*command, registry);
   const auto is_named = [&](const CLI::App* command) { return command->check_name(argv[1]); };
   if (argc > 1 && argv[1][0] != '-' && std::none_of(commands.begin(), commands.end(), is_named)) {
-    throw UsageError(fmt::format("there is no command {}; epipe --help lists them", argv[1]));
+    std::vector<std::string> names;
+    for (const CLI::App* const command : commands) names.push_back(command->get_name());
+    const std::string meant = nearest(argv[1], names);
+    throw UsageError(fmt::format("there is no command {}{}; epipe --help lists them", argv[1],
+                                 meant.empty() ? "" : fmt::format("; did you mean {}?", meant)));
   }
+  share_config(app);
   try {
     app.parse(argc, argv);
-  } catch (const CLI::ConfigError& error) {
-    throw UsageError(
-        fmt::format("--config: {}; expected flags under the name of their command, such as [train] and lr = 0.1", error.what()));
+  } catch (const CLI::Success& answered) {  // --help and --version
+    return app.exit(answered);
   } catch (const CLI::ParseError& error) {
-    return app.exit(error) == 0 ? kOk : kWrongUsage;  // --help and --version count as success
+    throw UsageError(explanation(app, error, {argv + 1, argv + argc}));
   }
   return kOk;
 }

@@ -9,6 +9,7 @@
 
 #include "epipe/base/file.h"
 #include "epipe/cli/command.h"
+#include "epipe/cli/usage.h"
 #include "epipe/train/cluster.h"
 
 namespace epipe::cli {
@@ -58,8 +59,8 @@ TrainFlags flags_of_run(const std::string& run_dir, const CLI::App& given) {
     program.parse(std::vector<std::string>{"train", file, "--config"});  // CLI11 takes the last word first
     override_options(*train, given);
   } catch (const CLI::ParseError& error) {
-    throw UsageError(fmt::format("{}: {}; expected what epipe train wrote there: mend it, or move it away and give the run's flags", file,
-                                 error.what()));
+    throw UsageError(fmt::format("{}{}; expected what epipe train wrote there: mend it, or move it away and give the run's flags",
+                                 place_in_file(file, "train", error), error.what()));
   }
   return flags;
 }

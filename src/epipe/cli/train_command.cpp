@@ -207,7 +207,6 @@ void add_train_command(CLI::App& app, const train::Registry& registry) {
   auto flags = std::make_shared<TrainFlags>();  // owned by the callback as well
   auto* command = app.add_subcommand("train", "Train a model cut into stages");
   add_train_flags(*command, *flags);
-  command->fallthrough();  // --config is the program's
   command->callback([flags, command, &registry] { run_train(registry, *flags, *command); });
 }
 

@@ -32,6 +32,7 @@ class Dataset {
 struct Splits {
   std::unique_ptr<Dataset> train;
   std::unique_ptr<Dataset> validation;
+  std::vector<std::string> notes{};  // what a person should know of them: a split that was made here
 };
 
 // Generated images [3, 16, 16] of 10 classes: a smooth pattern per class, shifted and hidden in noise. Or text of 16 tokens out of 64, of 4

@@ -7,6 +7,7 @@
 #include "epipe/base/file.h"
 #include "epipe/data/image/image_dataset.h"
 #include "epipe/data/sources.h"
+#include "epipe/layer/random.h"
 
 namespace epipe::data {
 namespace {
@@ -104,6 +105,33 @@ std::vector<Item> list_images(const std::string& folder, const Labels& labels) {
   return items;
 }
 
+// Moves a tenth of these images of one class, at least one where there are two, by their names alone: the same ones on every machine.
+void take_tenth(std::vector<Item> of_class, std::vector<Item>& train, std::vector<Item>& validation) {
+  const auto key = [](const Item& item) {
+    const std::size_t folder = item.path.rfind('/', item.path.rfind('/') - 1);
+    return std::pair(layer::key_of(0, item.path.substr(folder + 1)), item.path);
+  };
+  std::sort(of_class.begin(), of_class.end(), [&](const Item& a, const Item& b) { return key(a) < key(b); });
+  const std::size_t taken = of_class.size() < 2 ? 0 : std::max<std::size_t>(1, of_class.size() / 10);
+  for (std::size_t k = 0; k < of_class.size(); ++k) (k < taken ? validation : train).push_back(of_class[k]);
+}
+
+// Class folders that nobody divided into training and validation.
+Splits divide(const std::string& folder, const DataConfig& config) {
+  const Labels labels = number(class_folders(folder));
+  std::map<std::int64_t, std::vector<Item>> by_class;
+  for (Item& item : list_images(folder, labels)) by_class[item.label].push_back(std::move(item));
+  std::vector<Item> train;
+  std::vector<Item> validation;
+  for (auto& [label, items] : by_class) take_tenth(std::move(items), train, validation);
+  const std::string note =
+      fmt::format("{} is not divided into train/ and val/: {} of {} images are kept for validation, a tenth of each class, always the same",
+                  folder, validation.size(), train.size() + validation.size());
+  Splits splits = make_folder_splits(std::move(train), std::move(validation), labels.size(), config);
+  splits.notes.push_back(note);
+  return splits;
+}
+
 }  // namespace
 
 Splits open_food101(const std::string& folder, const DataConfig& config) {
@@ -121,11 +149,16 @@ Splits open_food101(const std::string& folder, const DataConfig& config) {
 }
 
 Splits open_image_folders(const std::string& folder, const DataConfig& config) {
-  for (const char* const split : {"train", "val"}) {
-    if (class_folders(path_in(folder, split)).empty()) {
-      throw std::runtime_error(
-          fmt::format("no class folders in {0}/{1}; images:DIR expects DIR/train/CLASS/*.jpeg and DIR/val/CLASS/*.jpeg", folder, split));
-    }
+  const bool has_train = !class_folders(path_in(folder, "train")).empty();
+  const bool has_val = !class_folders(path_in(folder, "val")).empty();
+  if (!has_val && !exists(path_in(folder, "val"))) {
+    const std::string undivided = has_train ? path_in(folder, "train") : folder;
+    if (!class_folders(undivided).empty()) return divide(undivided, config);
+  }
+  if (!has_train || !has_val) {
+    throw std::runtime_error(fmt::format(
+        "no class folders in {}/{}; images:DIR expects DIR/train/CLASS/*.jpeg and DIR/val/CLASS/*.jpeg, or DIR/CLASS/*.jpeg alone", folder,
+        has_train ? "val" : "train"));
   }
   const Labels labels = number(class_folders(folder + "/train"));
   return make_folder_splits(list_images(folder + "/train", labels), list_images(folder + "/val", labels), labels.size(), config);

@@ -43,7 +43,7 @@ Splits part_of(Splits splits, double share) {
     throw std::invalid_argument(fmt::format("expected a share of the data above 0 and up to 1, got {}", share));
   if (share == 1) return splits;
   return {std::make_unique<PartOfDataset>(std::move(splits.train), share),
-          std::make_unique<PartOfDataset>(std::move(splits.validation), share)};
+          std::make_unique<PartOfDataset>(std::move(splits.validation), share), std::move(splits.notes)};
 }
 
 }  // namespace epipe::data

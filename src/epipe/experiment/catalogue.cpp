@@ -34,8 +34,8 @@ int workers_of(const std::string& place) {
 // Lines of one file by their first column.
 using Named = std::map<std::string, Record>;
 
-Result<Named> read_named(std::string_view name, const std::string& key) {
-  for (const File& file : files()) {
+Result<Named> read_named(const std::vector<File>& files, std::string_view name, const std::string& key) {
+  for (const File& file : files) {
     if (file.name != name) continue;
     auto records = parse_csv(file.text, file.name);
     if (!records) return records.error();
@@ -192,17 +192,19 @@ std::string Entry::published_value(std::string_view name) const {
 }
 
 Result<std::vector<Entry>> read_catalogue() {
-  const auto tasks = read_named("tasks.csv", "task");
+  const auto files = read_files(table_folders());
+  if (!files) return files.error();
+  const auto tasks = read_named(files.value(), "tasks.csv", "task");
   if (!tasks) return tasks.error();
-  const auto partitions = read_named("partitions.csv", "partition");
+  const auto partitions = read_named(files.value(), "partitions.csv", "partition");
   if (!partitions) return partitions.error();
   std::vector<Entry> entries;
-  for (const File& file : files()) {
+  for (const File& file : files.value()) {
     if (file.name == "tasks.csv" || file.name == "partitions.csv") continue;
     const auto rows = parse_csv(file.text, file.name);
     if (!rows) return rows.error();
     for (const Record& row : rows.value()) {
-      auto entry = entry_of(row, std::string(file.name.substr(0, file.name.rfind('.'))), tasks.value(), partitions.value());
+      auto entry = entry_of(row, file.name.substr(0, file.name.rfind('.')), tasks.value(), partitions.value());
       if (!entry) return entry.error();
       entries.push_back(std::move(entry).value());
     }

@@ -1,16 +1,23 @@
 #pragma once
 
-#include <span>
-#include <string_view>
+#include <string>
+#include <vector>
+
+#include "epipe/base/result.h"
 
 namespace epipe::experiment {
 
-// A file of the folder experiments/, as it was when the program was built.
+// A table of the folder experiments/.
 struct File {
-  std::string_view name;  // "tasks.csv"
-  std::string_view text;
+  std::string name;  // "tasks.csv"
+  std::string text;
 };
 
-std::span<const File> files();
+// Where the tables may be, the first that has them counts: share/epipe/experiments of the program's installation, a folder experiments/
+// beside the program, and the sources it was built from.
+std::vector<std::string> table_folders();
+
+// All tables, by name. An error that says where they were looked for.
+Result<std::vector<File>> read_files(const std::vector<std::string>& folders);
 
 }  // namespace epipe::experiment

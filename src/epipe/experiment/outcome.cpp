@@ -2,12 +2,12 @@
 
 #include <nlohmann/json.hpp>
 
+#include "epipe/base/metric.h"
+
 namespace epipe::experiment {
 namespace {
 
 using nlohmann::json;
-
-constexpr const char* kParts[] = {"data", "forward", "backward", "encode", "decode", "all_reduce", "optimizer", "wait"};
 
 // Sums over the steps.
 struct Sums {
@@ -35,7 +35,10 @@ void add_cut(const json& cut, Sums& sums) {
 void add_step(const json& step, Sums& sums) {
   for (const json& cut : step.at("cuts")) add_cut(cut, sums);
   for (const json& worker : step.at("workers")) {
-    for (const char* part : kParts) sums.parts[part] += worker.value(part, 0.0);
+    for (const Metric& metric : kWorkerMetrics) {
+      const std::string part(metric.name);
+      if (metric.unit == MetricUnit::kSeconds) sums.parts[part] += worker.value(part, 0.0);
+    }
   }
   if (sums.steps == 1) sums.timed_steps = sums.samples = sums.seconds = 0;  // the first step warms up
   sums.steps += 1;

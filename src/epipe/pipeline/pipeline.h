@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "epipe/base/metric.h"
 #include "epipe/base/trace.h"
 #include "epipe/boundary/traffic.h"
 #include "epipe/codec/codec.h"
@@ -81,30 +82,19 @@ struct LossResult {
 };
 using Loss = std::function<LossResult(const Tensors& outputs, const torch::Tensor& targets)>;
 
+// What a worker did in a step; base/worker_metrics.def says what each is.
 struct WorkerTimes {
-  double data = 0;  // for the batch, where a worker loads it
-  double forward = 0;
-  double backward = 0;
-  double wait = 0;       // for tensors of other workers
-  double optimizer = 0;  // in the job that follows a step, see train_step()
-  double encode = 0;     // by the threads beside the worker, while it computes
-  double decode = 0;
-  double all_reduce = 0;                // waiting for the gradients of replicas, beyond what overlaps with backward
-  std::uint64_t all_reduce_bytes = 0;   // sent for that
-  std::uint64_t peak_memory_bytes = 0;  // of its process
+#define METRIC EPIPE_METRIC_MEMBER
+#include "epipe/base/worker_metrics.def"
+#undef METRIC
 
-  WorkerTimes& operator+=(const WorkerTimes& other) {
-    data += other.data;
-    forward += other.forward;
-    backward += other.backward;
-    wait += other.wait;
-    optimizer += other.optimizer;
-    encode += other.encode;
-    decode += other.decode;
-    all_reduce += other.all_reduce;
-    all_reduce_bytes += other.all_reduce_bytes;
-    peak_memory_bytes = std::max(peak_memory_bytes, other.peak_memory_bytes);
-    return *this;
+  WorkerTimes& operator+=(const WorkerTimes& other) { return combine(*this, other); }
+
+  template <typename Visit, typename... Structs>
+  static void each(Visit&& visit, Structs&... structs) {
+#define METRIC EPIPE_METRIC_VISIT
+#include "epipe/base/worker_metrics.def"
+#undef METRIC
   }
 };
 

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 #include <utility>
 
@@ -20,7 +21,23 @@ Result<int> parse_id(Fields& fields, std::string_view key) {
   return Error{ErrorCode::kBadFile, fmt::format(R"(expected "{}" below {}, got {})", key, kMostIds, id)};
 }
 
-Result<CutStep> parse_cut_step(const json& object) {
+// Every number of an object, declared or not, by the index of its name. A file may have so many names only: they cost a row each.
+constexpr std::size_t kMostNames = 200;
+
+std::vector<double> numbers_of(const json& object, std::initializer_list<std::string_view> ids, std::vector<std::string>& names) {
+  std::vector<double> values;
+  for (const auto& [key, value] : object.items()) {
+    if (!value.is_number() || std::find(ids.begin(), ids.end(), key) != ids.end()) continue;
+    auto at = static_cast<std::size_t>(std::find(names.begin(), names.end(), key) - names.begin());
+    if (at == names.size() && names.size() == kMostNames) continue;
+    if (at == names.size()) names.push_back(key);
+    if (values.size() <= at) values.resize(at + 1, kUnknown);
+    values[at] = value.get<double>();
+  }
+  return values;
+}
+
+Result<CutStep> parse_cut_step(const json& object, std::vector<std::string>& names) {
   Fields fields(object);
   const auto id = parse_id(fields, "cut");
   if (!id) return id.error();
@@ -31,13 +48,14 @@ Result<CutStep> parse_cut_step(const json& object) {
               fields.number("wire_bytes"),
               fields.number("values"),
               fields.number("bits_per_value"),
-              fields.number("rel_error")};
+              fields.number("rel_error"),
+              numbers_of(object, {"cut"}, names)};
   if (!fields.problem().empty()) return Error{ErrorCode::kBadFile, fields.problem()};
   if (direction == "forward" || direction == "backward") return cut;
   return Error{ErrorCode::kBadFile, fmt::format(R"(expected "direction" to be forward or backward, got "{}")", direction)};
 }
 
-Result<WorkerStep> parse_worker(const json& object) {
+Result<WorkerStep> parse_worker(const json& object, std::vector<std::string>& names) {
   Fields fields(object);
   const auto id = parse_id(fields, "worker");
   if (!id) return id.error();
@@ -48,21 +66,22 @@ Result<WorkerStep> parse_worker(const json& object) {
     if (seconds > 0) worker.seconds[a] = seconds;
   }
   worker.peak_memory_bytes = fields.number("peak_memory_bytes");
+  worker.values_of = numbers_of(object, {"worker", "replica"}, names);
   if (!fields.problem().empty()) return Error{ErrorCode::kBadFile, fields.problem()};
   return worker;
 }
 
 template <typename T, typename Parse>
-Result<void> parse_list(const json& list, std::vector<T>& out, Parse&& parse) {
+Result<void> parse_list(const json& list, std::vector<T>& out, std::vector<std::string>& names, Parse&& parse) {
   for (const json& object : list) {
-    auto item = parse(object);
+    auto item = parse(object, names);
     if (!item) return item.error();
     out.push_back(std::move(item).value());
   }
   return {};
 }
 
-Result<Step> parse_step(const json& object) {
+Result<Step> parse_step(const json& object, Metrics& metrics) {
   Fields fields(object);
   Step step{fields.count("epoch"),
             fields.count("step"),
@@ -72,8 +91,8 @@ Result<Step> parse_step(const json& object) {
             fields.number("seconds"),
             {},
             {}};
-  EPIPE_TRY(parse_list(fields.list("cuts"), step.cuts, parse_cut_step));
-  EPIPE_TRY(parse_list(fields.list("workers"), step.workers, parse_worker));
+  EPIPE_TRY(parse_list(fields.list("cuts"), step.cuts, metrics.cut_metrics, parse_cut_step));
+  EPIPE_TRY(parse_list(fields.list("workers"), step.workers, metrics.worker_metrics, parse_worker));
   if (!fields.problem().empty()) return Error{ErrorCode::kBadFile, fields.problem()};
   return step;
 }
@@ -102,7 +121,7 @@ Result<void> add_line(Metrics& metrics, const json& line) {
   const std::string kind = fields.text("kind");
   if (!fields.problem().empty()) return Error{ErrorCode::kBadFile, fields.problem()};
   if (kind == "step") {
-    auto step = parse_step(line);
+    auto step = parse_step(line, metrics);
     if (!step) return step.error();
     add_step(metrics, std::move(step).value());
   } else if (kind == "epoch") {

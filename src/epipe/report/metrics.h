@@ -9,6 +9,8 @@ namespace epipe::report {
 struct Metrics {
   std::vector<Step> steps;
   std::vector<Epoch> epochs;
+  std::vector<std::string> cut_metrics;  // the names of what steps say of cuts and of workers, as RunData has them
+  std::vector<std::string> worker_metrics;
   std::vector<std::string> notes;
 };
 

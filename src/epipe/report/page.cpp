@@ -8,6 +8,7 @@
 
 #include "epipe/report/charts.h"
 #include "epipe/report/curves.h"
+#include "epipe/report/metric_tables.h"
 #include "epipe/report/style.h"
 #include "epipe/report/summary.h"
 #include "epipe/report/text.h"
@@ -15,7 +16,7 @@
 namespace epipe::report {
 namespace {
 
-// Title, style, notes, summary, charts, configurations, script.
+// Title, style, notes, summary, charts, metrics and configurations, script.
 constexpr std::string_view kPage = R"html(<!DOCTYPE html>
 <html lang="en">
 <head>
@@ -100,8 +101,9 @@ std::string notes(const std::vector<RunData>& runs) {
   return items.empty() ? "" : fmt::format("<ul class=\"notes\">\n{}</ul>\n", items);
 }
 
-std::string configs(const std::vector<RunData>& runs) {
+std::string details(const std::vector<RunData>& runs) {
   std::string out;
+  for (const RunData& run : runs) out += metric_tables(run);
   for (const RunData& run : runs) {
     const std::string text = run.config.empty() ? R"(<p class="none">no data</p>)" : fmt::format("<pre>{}</pre>", escape(run.config));
     out += fmt::format("<details><summary>config.toml of {}</summary>\n{}\n</details>\n", escape(run.name), text);
@@ -116,7 +118,7 @@ std::string page(std::vector<RunData> runs) {
   const std::string title = runs.size() == 1 ? runs[0].name : fmt::format("{} runs", runs.size());
   std::string figures;
   for (const Figure& figure : charts(runs)) figures += to_html(figure);
-  return fmt::format(kPage, escape(title), kStyle, notes(runs), runs.size() == 1 ? tiles(runs[0]) : table(runs), figures, configs(runs),
+  return fmt::format(kPage, escape(title), kStyle, notes(runs), runs.size() == 1 ? tiles(runs[0]) : table(runs), figures, details(runs),
                      kScript);
 }
 

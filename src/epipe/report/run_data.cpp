@@ -52,6 +52,8 @@ Result<void> read_metrics(RunData& run) {
   if (!metrics) return metrics.error();
   run.steps = std::move(metrics.value().steps);
   run.epochs = std::move(metrics.value().epochs);
+  run.cut_metrics = std::move(metrics.value().cut_metrics);
+  run.worker_metrics = std::move(metrics.value().worker_metrics);
   run.notes = std::move(metrics.value().notes);
   return {};
 }

@@ -27,12 +27,14 @@ struct CutStep {
   double values = kUnknown;
   double bits_per_value = kUnknown;
   double rel_error = kUnknown;
+  std::vector<double> values_of{};  // every number of the line, by the index of its name in RunData::cut_metrics
 };
 
 struct WorkerStep {
   int worker = 0;
   std::array<double, kActivities.size()> seconds{};  // by activity; 0 where the file does not say
   double peak_memory_bytes = kUnknown;
+  std::vector<double> values_of{};  // every number of the line, by the index of its name in RunData::worker_metrics
 };
 
 struct Step {
@@ -112,6 +114,8 @@ struct RunData {
   std::string folder;  // as the user gave it
   std::vector<Step> steps;
   std::vector<Epoch> epochs;
+  std::vector<std::string> cut_metrics;     // names, in the order in which they appear
+  std::vector<std::string> worker_metrics;  // names
   Trace trace;
   std::vector<InspectedCut> inspection;
   std::string config;              // config.toml as it is

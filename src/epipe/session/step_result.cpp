@@ -4,6 +4,8 @@
 #include <nlohmann/json.hpp>
 #include <stdexcept>
 
+#include "epipe/session/metric_json.h"
+
 namespace epipe::session {
 namespace {
 
@@ -12,49 +14,21 @@ using nlohmann::json;
 using pipeline::StepResult;
 using pipeline::WorkerTimes;
 
-json to_json(const Traffic& t) {
-  return {t.wire_bytes, t.values, t.error_energy, t.signal_energy, t.encode_seconds, t.decode_seconds, t.recv_seconds, t.form};
-}
-
-Traffic traffic_from_json(const json& j) {
-  Traffic t;
-  t.wire_bytes = j.at(0);
-  t.values = j.at(1);
-  t.error_energy = j.at(2);
-  t.signal_energy = j.at(3);
-  t.encode_seconds = j.at(4);
-  t.decode_seconds = j.at(5);
-  t.recv_seconds = j.at(6);
-  t.form = j.at(7);
-  return t;
-}
-
-json to_json(const WorkerTimes& t) {
-  return {t.forward, t.backward, t.wait, t.encode, t.decode, t.all_reduce, t.peak_memory_bytes, t.all_reduce_bytes, t.data};
-}
-
-WorkerTimes times_from_json(const json& j) {
-  WorkerTimes t;
-  t.forward = j.at(0);
-  t.backward = j.at(1);
-  t.wait = j.at(2);
-  t.encode = j.at(3);
-  t.decode = j.at(4);
-  t.all_reduce = j.at(5);
-  t.peak_memory_bytes = j.at(6);
-  t.all_reduce_bytes = j.at(7);
-  t.data = j.at(8);
-  return t;
-}
-
 // JSON has no NaN; the library writes null.
 double number_or_nan(const json& j) { return j.is_null() ? std::numeric_limits<double>::quiet_NaN() : j.get<double>(); }
 
-template <typename T>
-json list_to_json(const std::vector<T>& values) {
+template <typename Metrics>
+json list_to_json(const std::vector<Metrics>& all) {
   json list = json::array();
-  for (const T& value : values) list.push_back(to_json(value));
+  for (const Metrics& metrics : all) list.push_back(metrics_to_json(metrics));
   return list;
+}
+
+template <typename Metrics>
+std::vector<Metrics> list_from_json(const json& list) {
+  std::vector<Metrics> all;
+  for (const json& metrics : list) all.push_back(metrics_from_json<Metrics>(metrics));
+  return all;
 }
 
 void merge_cuts(StepResult& into, const StepResult& other) {
@@ -85,9 +59,9 @@ StepResult step_result_from_json(const json& j) {
     r.correct = j.at("correct");
     r.samples = j.at("samples");
     r.non_finite = j.at("non_finite");
-    for (const json& t : j.at("forward")) r.forward.push_back(traffic_from_json(t));
-    for (const json& t : j.at("backward")) r.backward.push_back(traffic_from_json(t));
-    for (const json& t : j.at("workers")) r.workers.push_back(times_from_json(t));
+    r.forward = list_from_json<Traffic>(j.at("forward"));
+    r.backward = list_from_json<Traffic>(j.at("backward"));
+    r.workers = list_from_json<WorkerTimes>(j.at("workers"));
     r.peak_live = j.at("peak_live").get<std::vector<int>>();
   } catch (const json::exception& error) {
     throw std::invalid_argument(std::string("a peer's step result is damaged: ") + error.what());

@@ -99,6 +99,7 @@ RunParts assemble(const Registry& registry, const TrainConfig& config, AssembleO
     parts.plan = make_plan(registry, config, looked_at, *parts.batches);
     for (const std::size_t cut : parts.plan.cuts)
       parts.cut_names.push_back(cut < looked_at.layers.size() ? looked_at.layers[cut].name : "");
+    for (const std::string& note : parts.batches->notes()) options.note(note);
     for (const std::string& note : looked_at.notes) options.note(note);
   }
   for (const auto& codec : parts.plan.codecs) parts.codec_names.push_back({codec.forward, codec.backward});

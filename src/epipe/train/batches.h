@@ -21,6 +21,7 @@ class Batches {
 
   // As the model sees it.
   data::DataSpec spec() const;
+  const std::vector<std::string>& notes() const { return data_.notes; }  // what its user should know
   const data::Dataset& training_data() const { return *data_.train; }
   const data::Dataset& validation_data() const { return *data_.validation; }
 

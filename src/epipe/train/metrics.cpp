@@ -8,6 +8,7 @@
 #include <stdexcept>
 
 #include "epipe/base/file.h"
+#include "epipe/session/metric_json.h"
 #include "epipe/session/reducer.h"
 
 namespace epipe::train {
@@ -17,16 +18,9 @@ using nlohmann::json;
 using nlohmann::ordered_json;
 
 json one_way(std::size_t cut, const char* direction, const std::string& codec, const boundary::Traffic& traffic, bool error_measured) {
-  json line = {{"cut", cut},
-               {"direction", direction},
-               {"codec", codec},
-               {"wire_bytes", traffic.wire_bytes},
-               {"values", traffic.values},
-               {"bits_per_value", traffic.bits_per_value()},
-               {"rel_error", nullptr},
-               {"recv_MBps", traffic.recv_seconds > 0 ? static_cast<double>(traffic.wire_bytes) / 1e6 / traffic.recv_seconds : 0}};
-  if (error_measured) line["rel_error"] = traffic.rel_error();
-  if (!traffic.form.empty()) line["form"] = traffic.form;
+  json line = session::metrics_line(traffic);
+  line.update({{"cut", cut}, {"direction", direction}, {"codec", codec}});
+  if (!error_measured) line["rel_error"] = nullptr;
   return line;
 }
 
@@ -59,19 +53,11 @@ json workers_json(const pipeline::StepResult& result, double optimizer_seconds, 
   json all = json::array();
   const std::size_t of_replica = result.workers.size() / static_cast<std::size_t>(replicas);
   for (std::size_t w = 0; w < result.workers.size(); ++w) {
-    const auto& times = result.workers[w];
-    all.push_back({{"worker", w},
-                   {"replica", w / of_replica},
-                   {"data", times.data},
-                   {"forward", times.forward},
-                   {"backward", times.backward},
-                   {"optimizer", times.optimizer + optimizer_seconds},
-                   {"encode", times.encode},
-                   {"decode", times.decode},
-                   {"all_reduce", times.all_reduce},
-                   {"all_reduce_bytes", times.all_reduce_bytes},
-                   {"wait", times.wait},
-                   {"peak_memory_bytes", times.peak_memory_bytes}});
+    auto times = result.workers[w];
+    times.optimizer += optimizer_seconds;
+    json line = session::metrics_line(times);
+    line.update({{"worker", w}, {"replica", w / of_replica}});
+    all.push_back(std::move(line));
   }
   return all;
 }

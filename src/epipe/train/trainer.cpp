@@ -44,9 +44,15 @@ struct Sums {
   std::uint64_t skipped = 0;
   std::uint64_t wire_bytes = 0;
   std::uint64_t steps = 0;
+  double seconds = 0;  // in the steps themselves: validation and checkpoints are not training
   Stopwatch watch{};
 
-  void add(const StepResult& done) {
+  double mean_loss() const { return loss / scored; }
+  double accuracy() const { return correct / scored; }
+  double samples_per_s() const { return seconds > 0 ? samples / seconds : 0; }
+
+  void add(const StepResult& done, double step_seconds) {
+    seconds += step_seconds;
     samples += static_cast<double>(done.samples);
     if (done.non_finite) {
       ++skipped;
@@ -244,9 +250,7 @@ class Loop {
     epoch_due_ = step.last_of_epoch || done_ == end_;
     save_due_ = config_.checkpoint_every > 0 && done_ % static_cast<std::uint64_t>(config_.checkpoint_every) == 0;
     Sums sums;
-    sums.add(result);
-    in_epoch_.add(result);
-    in_call_.add(result);
+    for (Sums* const all : {&sums, &in_epoch_, &in_call_}) all->add(result, seconds);
     nlohmann::json line = {{"kind", "step"},
                            {"epoch", step.epoch},
                            {"step", step.step},
@@ -255,20 +259,20 @@ class Loop {
                            {"lr", lr(step.step)},
                            {"samples", result.samples},
                            {"seconds", seconds},
-                           {"samples_per_s", sums.samples / seconds},
+                           {"samples_per_s", sums.samples_per_s()},
                            {"cuts", cuts_json(result, run_.codec_names, step.error_measured)},
                            {"workers", workers_json(result, optimizer_seconds, config_.replicas)}};
     if (step.loss_scale) line.update({{"loss_scale", *step.loss_scale}, {"skipped", result.non_finite}});
     metrics_->append(line);
-    observer_.on_step({step.epoch, done_, end_, result.loss, result.correct / sums.samples, sums.samples / seconds,
-                       static_cast<double>(sums.wire_bytes) / 1e6 / seconds});
+    observer_.on_step({step.epoch, done_, end_, in_epoch_.mean_loss(), in_epoch_.accuracy(), in_epoch_.samples_per_s(),
+                       static_cast<double>(in_epoch_.wire_bytes) / 1e6 / in_epoch_.seconds});
   }
 
   void end_epoch() {
     const double seconds = in_epoch_.watch.seconds();
     EpochResult ended = validate(run_, epoch_, done_ - 1);
-    ended.loss = in_epoch_.loss / in_epoch_.scored;
-    ended.accuracy = in_epoch_.correct / in_epoch_.scored;
+    ended.loss = in_epoch_.mean_loss();
+    ended.accuracy = in_epoch_.accuracy();
     ended.seconds = seconds;
     metrics_->append({{"kind", "epoch"},
                       {"epoch", epoch_},
@@ -284,7 +288,7 @@ class Loop {
                       {"val_metrics", json_of(ended.val_metrics)},
                       {"lr", lr(done_ - 1)},
                       {"seconds", seconds},
-                      {"samples_per_s", in_epoch_.samples / seconds},
+                      {"samples_per_s", in_epoch_.samples_per_s()},
                       {"wire_bytes", in_epoch_.wire_bytes}});
     observer_.on_epoch(ended);
     last_ = ended;
@@ -327,7 +331,7 @@ class Loop {
     result.val_loss = last_.val_loss;
     result.val_accuracy = last_.val_accuracy;
     result.bytes_per_step = static_cast<double>(in_call_.wire_bytes) / static_cast<double>(std::max<std::uint64_t>(1, in_call_.steps));
-    result.samples_per_s = in_call_.samples / in_call_.watch.seconds();
+    result.samples_per_s = in_call_.samples_per_s();
     return result;
   }
 

@@ -13,7 +13,7 @@
 
 namespace epipe::train {
 
-// One line of progress.
+// One line of progress: means over the steps of the epoch so far, so that an epoch's last line is the epoch's.
 struct Progress {
   std::uint64_t epoch = 0;
   std::uint64_t step = 0;  // done
@@ -51,7 +51,7 @@ struct TrainResult {
   double val_loss = 0;
   double val_accuracy = 0;
   double bytes_per_step = 0;  // on all cuts, both directions
-  double samples_per_s = 0;
+  double samples_per_s = 0;  // in training steps, as the report has it: without validation and checkpoints
 };
 
 // Trains as configured and fills the run directory: config.toml, metrics.jsonl, trace.json, checkpoints/, model.safetensors. When `stop`

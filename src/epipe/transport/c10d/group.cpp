@@ -47,7 +47,8 @@ std::shared_ptr<StoreServer> serve_store(const GroupConfig& config) {
   try {
     return std::make_shared<StoreServer>(config.master_address, config.master_port);
   } catch (const std::exception& failure) {
-    throw std::runtime_error(fmt::format("rank 0: cannot listen on {}:{} ({})", config.master_address, config.master_port, failure.what()));
+    throw std::runtime_error(fmt::format("rank 0: cannot listen on {}:{} ({}); set MASTER_PORT to a port that is free",
+                                         config.master_address, config.master_port, failure.what()));
   }
 }
 

@@ -73,7 +73,9 @@ int listen_at(const addrinfo& at, Timeout timeout) {
 
 [[noreturn]] void cannot_listen(const Address& address, const std::string& why) {
   throw std::runtime_error(
-      fmt::format("cannot listen on {}: {}; is the port taken by another program, or the address not of this machine?", address.text, why));
+      fmt::format("cannot listen on {}: {}; end the program that has the port or choose another one (0: any that is free), on an address "
+                  "of this machine",
+                  address.text, why));
 }
 
 bool out_of_room(int reason) { return reason == EMFILE || reason == ENFILE || reason == ENOBUFS || reason == ENOMEM; }

@@ -35,6 +35,7 @@ std::string hint_for(const ::grpc::Status& status) {
 std::string reason_of(const ::grpc::Status& status) {
   if (status.ok()) return "the peer closed the link";
   const std::string& message = status.error_message();
+  if (says(message, "Connection refused")) return "nobody answers at this address: start `epipe serve` there";
   return message.empty() ? fmt::format("gRPC status {}", static_cast<int>(status.error_code())) : printable(message) + hint_for(status);
 }
 
