@@ -280,9 +280,9 @@ BoundaryConfig gated(Gate& gate) {
 }
 
 // Whether the work is done while the gate is shut; it is opened then, so that nothing waits for ever.
-bool done_before_opening(Gate& gate, const std::function<void()>& work, std::chrono::milliseconds patience) {
+bool done_before_opening(Gate& gate, const std::function<void()>& work, std::chrono::milliseconds timeout) {
   auto working = std::async(std::launch::async, work);
-  const bool done = working.wait_for(patience) == std::future_status::ready;
+  const bool done = working.wait_for(timeout) == std::future_status::ready;
   if (!done) gate.open();
   working.get();
   return done;

@@ -275,6 +275,7 @@ TEST(SafeTensors, ThatComeOneAfterTheOtherMakeTheSameFile) {
       ASSERT_TRUE(writer.add(one).ok());
       EXPECT_EQ(list_folder(folder.path()).size(), 1U) << "a run that is killed now leaves nothing";
     }
+    EXPECT_FALSE(writer.add({{"scalar", torch::tensor(1.0)}}).ok()) << "no name twice";
     ASSERT_TRUE(writer.finish(metadata).ok());
   }
   EXPECT_EQ(read_file(folder.file("pieces"), 1 << 20).value(), read_file(folder.file("whole"), 1 << 20).value());

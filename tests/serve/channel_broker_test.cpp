@@ -18,32 +18,32 @@ using transport::Timeout;
 constexpr Timeout kLong{20'000};
 
 TEST(ChannelBroker, GivesTheWayThatWasAskedFor) {
-  ChannelBroker desk;
+  ChannelBroker broker;
   auto [ours, other] = make_inproc_link(1);
   Link* const expected = ours.get();
-  auto taken = std::async(std::launch::async, [&] { return desk.take({7, 1, 2}, kLong); });
-  desk.put({7, 0, 2}, std::move(other));
-  desk.put({7, 1, 2}, std::move(ours));
+  auto taken = std::async(std::launch::async, [&] { return broker.take({7, 1, 2}, kLong); });
+  broker.put({7, 0, 2}, std::move(other));
+  broker.put({7, 1, 2}, std::move(ours));
   EXPECT_EQ(taken.get().get(), expected);
 }
 
 TEST(ChannelBroker, SaysWhoDidNotCome) {
-  ChannelBroker desk;
-  EXPECT_THROW(desk.take({7, 1, 2}, Timeout(10)), transport::TimedOut);
+  ChannelBroker broker;
+  EXPECT_THROW(broker.take({7, 1, 2}, Timeout(10)), transport::TimedOut);
 }
 
 TEST(ChannelBroker, DoesNotWaitForAnAttemptThatIsOver) {
-  ChannelBroker desk;
+  ChannelBroker broker;
   const Stopwatch watch;
-  auto waiting = std::async(std::launch::async, [&] { return desk.take({7, 1, 2}, kLong); });
-  desk.give_up();
+  auto waiting = std::async(std::launch::async, [&] { return broker.take({7, 1, 2}, kLong); });
+  broker.give_up();
   EXPECT_THROW(waiting.get(), transport::ConnectionLost);
-  EXPECT_THROW(desk.take({7, 2, 2}, kLong), transport::ConnectionLost);  // who was about to
+  EXPECT_THROW(broker.take({7, 2, 2}, kLong), transport::ConnectionLost);  // who was about to
   EXPECT_LT(watch.seconds(), 10.0);
-  auto ways = make_inproc_link(1);
-  desk.put({8, 1, 2}, std::move(ways.first));  // of the next one, before it is served
-  desk.begin();
-  EXPECT_NE(desk.take({8, 1, 2}, kLong), nullptr);
+  auto links = make_inproc_link(1);
+  broker.put({8, 1, 2}, std::move(links.first));  // of the next one, before it is served
+  broker.begin();
+  EXPECT_NE(broker.take({8, 1, 2}, kLong), nullptr);
 }
 
 }  // namespace

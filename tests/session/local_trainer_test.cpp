@@ -67,10 +67,12 @@ TEST(LocalTrainer, BeginsWithAllItsLayersOrNotAtAll) {
   const auto model = make_model("cnn", kImages, 7);
   trainer->load(0, weights_of(*model.layers[0]));
   EXPECT_THROW(trainer->start_over(), std::invalid_argument);
+  EXPECT_FALSE(trainer->whole()) << "a coordinator that is lost here does not go on from it";
   EXPECT_THROW(trainer->checkpoint(), std::logic_error) << "it has weights of two runs";
   EXPECT_THROW(trainer->load(1, weights_of(*model.layers[0])), std::invalid_argument);
   EXPECT_THROW(trainer->load(99, {}), std::invalid_argument);
   begin(*trainer);
+  EXPECT_TRUE(trainer->whole());
   EXPECT_EQ(trainer->checkpoint().step, 0U);
 }
 

@@ -133,8 +133,8 @@ TEST_F(Participant_, GivesAndTakesTheWeightsOfItsOwnLayersOnly) {
   EXPECT_NE(error(participant.handle(of_another)).find("layer 0 is not run here"), std::string::npos);
   of_another.layer = ~std::size_t{0};
   EXPECT_NE(error(participant.handle(of_another)).find("is not run here"), std::string::npos);
-  EXPECT_NE(error(participant.handle(WeightsCommand{3})).find("layer 3 is not run here"), std::string::npos);
   participant.handle(load());
+  EXPECT_NE(error(participant.handle(WeightsCommand{3})).find("layer 3 is not run here"), std::string::npos);
   EXPECT_EQ(std::get<WeightsReply>(participant.handle(WeightsCommand{1})).weights.size(), load().weights.size());
 }
 
@@ -143,10 +143,15 @@ TEST_F(Participant_, BeginsNothingBeforeItHasAllWeights) {
   participant.handle(configure());
   LoadCommand not_the_last = load();
   not_the_last.last = false;
+  const std::vector<Command> too_early = {testing::open_channels_command(), SaveCommand{}, WeightsCommand{1}, testing::commit_command(0)};
+  for (const Command& command : too_early) {
+    EXPECT_NE(error(participant.handle(command)).find("no weights"), std::string::npos) << name_of(command);
+  }
   EXPECT_EQ(name_of(participant.handle(not_the_last)), "loaded");
   EXPECT_FALSE(participant.holds_run());
-  EXPECT_NE(error(participant.handle(testing::open_channels_command())).find("no weights"), std::string::npos);
-  EXPECT_NE(error(participant.handle(SaveCommand{})).find("weights are being loaded"), std::string::npos);
+  for (const Command& command : too_early) {
+    EXPECT_NE(error(participant.handle(command)).find("no weights"), std::string::npos) << name_of(command);
+  }
   EXPECT_EQ(name_of(participant.handle(load())), "loaded");
   EXPECT_TRUE(participant.holds_run());
 }
@@ -228,6 +233,22 @@ TEST_F(Participant_, ASecondPlanMustBeTheSame) {
   ConfigureCommand other = configure();
   other.spec["seed"] = 99;
   EXPECT_NE(error(participant.handle(other)).find("seed: 0 here, 99 there"), std::string::npos);
+}
+
+TEST_F(Participant_, ARestoreThatFindsNothingChangesNothing) {
+  WorkerParticipant participant(config());
+  participant.handle(configure());
+  participant.handle(load());
+  error(participant.handle(RestoreCommand{5}));
+  EXPECT_EQ(std::get<ConfigureReply>(participant.handle(configure())).steps_done, 0U);
+}
+
+TEST_F(Participant_, StaysTheWorkerThatItIs) {
+  WorkerParticipant participant(config());
+  participant.handle(configure());
+  ConfigureCommand other = configure();
+  other.worker = 0;
+  EXPECT_NE(error(participant.handle(other)).find("this is worker 1, not 0"), std::string::npos);
 }
 
 TEST_F(Participant_, ALostTensorAsksForAnotherConnection) {

@@ -17,7 +17,7 @@ namespace epipe::testing {
 class ClientKilled : public std::exception {};
 
 // What happens when the countdown of messages ends.
-enum class Fault { kNone, kCutLink, kKillFollower, kKillClient };
+enum class Fault { kNone, kCutLink, kKillParticipant, kKillClient };
 
 struct Countdown {
   std::mutex mutex;

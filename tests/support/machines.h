@@ -117,7 +117,7 @@ class Machines final : public session::PeerConnector {
  private:
   std::unique_ptr<transport::Link> doomed(std::unique_ptr<transport::Link> link, bool of_client, int worker) {
     return std::make_unique<DoomedLink>(std::move(link), of_client, countdown_, [this, worker](Fault fault) {
-      if (fault == Fault::kKillFollower) process(worker).kill_when_stopped();
+      if (fault == Fault::kKillParticipant) process(worker).kill_when_stopped();
     });
   }
   Machine& process(int worker) { return *processes_.at(static_cast<std::size_t>(worker) - 1); }

@@ -14,7 +14,7 @@
 // Runs whose workers are in several processes, and the placements and codecs that they are tried with.
 namespace epipe::testing {
 
-inline train::TrainConfig team_run(const std::vector<int>& place, const std::string& codec, const std::string& run_dir) {
+inline train::TrainConfig coordinated_run(const std::vector<int>& place, const std::string& codec, const std::string& run_dir) {
   train::TrainConfig config = small_run(run_dir);
   config.place = place;
   config.chunks = 2;
@@ -28,9 +28,11 @@ inline train::TrainConfig team_run(const std::vector<int>& place, const std::str
 
 inline int workers_of(const std::vector<int>& place) { return *std::max_element(place.begin(), place.end()) + 1; }
 
-class Team_ : public ::testing::TestWithParam<std::pair<std::vector<int>, std::string>> {
+class Coordinated : public ::testing::TestWithParam<std::pair<std::vector<int>, std::string>> {
  protected:
-  train::TrainConfig config(const std::string& name) const { return team_run(GetParam().first, GetParam().second, folder_.file(name)); }
+  train::TrainConfig config(const std::string& name) const {
+    return coordinated_run(GetParam().first, GetParam().second, folder_.file(name));
+  }
   int workers() const { return workers_of(GetParam().first); }
   // The run directory of the run with all workers in one process.
   std::string undisturbed() const {

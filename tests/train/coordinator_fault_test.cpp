@@ -18,7 +18,7 @@ using testing::Fault;
 using testing::Machines;
 using testing::Watcher;
 
-class CoordinatorFault : public testing::Team_ {};
+class CoordinatorFault : public testing::Coordinated {};
 
 // One life of the client; whether it ended by itself.
 bool live(TrainConfig& config, Machines& machines) {
@@ -51,7 +51,7 @@ TEST_P(CoordinatorFault, LosesNothingWhateverIsLostAndWhenever) {
   int faults = 0;
   for (int round = 0; round < rounds; ++round) {
     SCOPED_TRACE(::testing::Message() << "round " << round);
-    const Fault fault = std::array{Fault::kCutLink, Fault::kKillFollower, Fault::kKillClient}[static_cast<std::size_t>(round) % 3];
+    const Fault fault = std::array{Fault::kCutLink, Fault::kKillParticipant, Fault::kKillClient}[static_cast<std::size_t>(round) % 3];
     std::mt19937 random(static_cast<unsigned>(7 + round));
     auto disturbed = config("run-" + std::to_string(round));
     Countdown countdown;
@@ -83,7 +83,7 @@ TEST_P(CoordinatorFault, SkipsAStepTogetherWhateverIsLost) {
   const auto several = configured("several");
   Countdown countdown;
   const int peers = workers() - 1;
-  const int per_step = 4 * static_cast<int>(several.place.size() - 1) + 4 * peers;  // two chunks, two ways; two commands, two answers
+  const int per_step = 4 * static_cast<int>(several.place.size() - 1) + 4 * peers;  // two chunks, two directions; two commands, two answers
   countdown.start(6 * peers + 3 * per_step + per_step / 2, Fault::kCutLink);        // in the middle of the skipped step
   Machines machines(workers(), folder_.file("state"), countdown);
   Watcher watcher;
@@ -105,7 +105,7 @@ void damage(const std::string& checkpoint, const std::string& name) {
 }
 
 // The first 6 of 8 steps: checkpoints of step 3 and 6 with the client and all workers.
-class DamagedCheckpoint : public testing::Team_ {
+class DamagedCheckpoint : public testing::Coordinated {
  protected:
   std::string state() const { return folder_.file("state"); }
   std::string folder_of(int worker) const {

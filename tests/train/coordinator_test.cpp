@@ -4,13 +4,13 @@
 namespace epipe::train {
 namespace {
 
+using testing::Coordinated;
 using testing::Countdown;
 using testing::Machines;
-using testing::Team_;
 using testing::TempFolder;
 using testing::Watcher;
 
-TEST_P(Team_, OfSeveralProcessesTrainsAsOneProcess) {
+TEST_P(Coordinated, OfSeveralProcessesTrainsAsOneProcess) {
   const std::string expected = undisturbed();
   Countdown never;
   Machines machines(workers(), folder_.file("state"), never);
@@ -23,7 +23,7 @@ TEST_P(Team_, OfSeveralProcessesTrainsAsOneProcess) {
 
 TEST(Coordinator, InMixedPrecisionTrainsAsOneProcess) {
   const TempFolder folder;
-  auto config = testing::team_run({0, 1, 2, 0}, "none", folder.file("one"));
+  auto config = testing::coordinated_run({0, 1, 2, 0}, "none", folder.file("one"));
   config.precision = "bf16";
   testing::run(config);
   config.run_dir = folder.file("several");
@@ -34,7 +34,7 @@ TEST(Coordinator, InMixedPrecisionTrainsAsOneProcess) {
   testing::expect_equal_weights(folder.file("one"), config.run_dir);
 }
 
-INSTANTIATE_TEST_SUITE_P(RingsAndChains, Team_, testing::rings_and_chains());
+INSTANTIATE_TEST_SUITE_P(RingsAndChains, Coordinated, testing::rings_and_chains());
 
 }  // namespace
 }  // namespace epipe::train

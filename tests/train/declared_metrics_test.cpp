@@ -4,8 +4,8 @@
 #include "epipe/report/metric_tables.h"
 #include "epipe/report/metrics.h"
 #include "epipe/session/metric_json.h"
-#include "epipe/train/metrics.h"
 #include "epipe/session/step_result.h"
+#include "epipe/train/metrics.h"
 
 namespace epipe::train {
 namespace {
@@ -77,7 +77,7 @@ Metrics numbered(double first) {
 }
 
 pipeline::StepResult numbered_step() {
-  pipeline::StepResult result = no_result(1, 2);
+  pipeline::StepResult result = session::no_result(1, 2);
   result.forward[0] = numbered<boundary::Traffic>(1);
   result.backward[0] = numbered<boundary::Traffic>(100);
   for (std::size_t w = 0; w < 2; ++w) result.workers[w] = numbered<pipeline::WorkerTimes>(200 + 100 * static_cast<double>(w));
@@ -86,7 +86,7 @@ pipeline::StepResult numbered_step() {
 
 TEST(DeclaredMetrics, AllTravel) {
   const pipeline::StepResult sent = numbered_step();
-  const pipeline::StepResult received = session::step_result_from_json(nlohmann::json::parse(to_json(sent).dump()), 1, 2);
+  const pipeline::StepResult received = session::step_result_from_json(nlohmann::json::parse(session::to_json(sent).dump()));
   EXPECT_EQ(session::metrics_to_json(received.forward[0]), session::metrics_to_json(sent.forward[0]));
   EXPECT_EQ(session::metrics_to_json(received.backward[0]), session::metrics_to_json(sent.backward[0]));
   EXPECT_EQ(session::metrics_to_json(received.workers[1]), session::metrics_to_json(sent.workers[1]));

@@ -43,7 +43,7 @@ std::vector<Bytes> sent_by_client(const TrainConfig& config, const TempFolder& f
 
 // Everything that leaves the client in a run of one step over these stages.
 std::vector<Bytes> sent_by_client(const std::vector<int>& place, const TempFolder& folder) {
-  auto config = testing::team_run(place, "none", folder.file("run"));
+  auto config = testing::coordinated_run(place, "none", folder.file("run"));
   config.chunks = 1;
   config.max_steps = 1;
   config.shuffle = false;
@@ -87,7 +87,7 @@ TEST(Privacy, LabelsGoToAClustersLastWorker) {
 constexpr std::uint64_t kSeed = 0x5ec4e75eedc0ffeeULL;
 
 TrainConfig run_from_scratch(const TempFolder& folder) {
-  auto config = testing::team_run({0, 1, 0}, "conv:4x2>uniform:8", folder.file("run"));
+  auto config = testing::coordinated_run({0, 1, 0}, "conv:4x2>uniform:8", folder.file("run"));
   config.model = "cnn";
   config.cuts = {"1", "3"};
   config.seed = kSeed;

@@ -208,7 +208,7 @@ TEST_F(Replicas, ReportTheWholeRun) {
     EXPECT_NEAR(steps[i].at("loss").get<double>(), expected[i].at("loss").get<double>(), 1e-6);
     for (const char* const field : {"accuracy", "lr", "samples"}) EXPECT_EQ(steps[i].at(field), expected[i].at(field)) << field;
     ASSERT_EQ(steps[i].at("cuts").size(), 4U);
-    for (std::size_t way = 0; way < 4; ++way) EXPECT_EQ(steps[i]["cuts"][way].at("wire_bytes"), expected[i]["cuts"][way].at("wire_bytes"));
+    for (std::size_t k = 0; k < 4; ++k) EXPECT_EQ(steps[i]["cuts"][k].at("wire_bytes"), expected[i]["cuts"][k].at("wire_bytes"));
     const json workers = steps[i].at("workers");
     ASSERT_EQ(workers.size(), 4U);
     for (std::size_t w = 0; w < 4; ++w) {

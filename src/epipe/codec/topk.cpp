@@ -34,7 +34,8 @@ std::size_t positions_bytes(TopkForm form, std::size_t n, std::size_t count) {
 }
 
 TopkForm smaller_form(std::size_t n, std::size_t count) {
-  return positions_bytes(TopkForm::kBitmap, n, count) < positions_bytes(TopkForm::kPositions, n, count) ? TopkForm::kBitmap : TopkForm::kPositions;
+  return positions_bytes(TopkForm::kBitmap, n, count) < positions_bytes(TopkForm::kPositions, n, count) ? TopkForm::kBitmap
+                                                                                                        : TopkForm::kPositions;
 }
 
 struct Kept {
@@ -165,11 +166,12 @@ class TopK final : public Codec {
   State state() const override { return inner_->state(); }
   void set_state(const State& state) override { inner_->set_state(state); }
   std::unique_ptr<DeviceCodec> device_codec() const override {
-    return make_topk_device_codec(
-        {[this](std::size_t n) { return kept_count(n); }, position_bits,
-         [](bool bitmap, std::size_t n, std::size_t count) { return positions_bytes(bitmap ? TopkForm::kBitmap : TopkForm::kPositions, n, count); },
-         [this](std::size_t count) { return inner_->payload_bounds({{count}}); }},
-        inner_->device_codec());
+    return make_topk_device_codec({[this](std::size_t n) { return kept_count(n); }, position_bits,
+                                   [](bool bitmap, std::size_t n, std::size_t count) {
+                                     return positions_bytes(bitmap ? TopkForm::kBitmap : TopkForm::kPositions, n, count);
+                                   },
+                                   [this](std::size_t count) { return inner_->payload_bounds({{count}}); }},
+                                  inner_->device_codec());
   }
 
  private:

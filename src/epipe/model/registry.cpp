@@ -17,10 +17,11 @@ namespace {
 
 using InputKind = data::DataSpec::Kind;
 
-// While it lives, PyTorch's own generator draws by the key; then it goes on where it was.
+// While it lives, PyTorch's own generator draws by the key; then it goes on where it was. One at a time, whoever's registry it is: the
+// generator is the process's.
 class SeededGenerator {
  public:
-  explicit SeededGenerator(std::uint64_t key) : generator_(at::detail::getDefaultCPUGenerator()) {
+  explicit SeededGenerator(std::uint64_t key) : alone_(mutex()), generator_(at::detail::getDefaultCPUGenerator()) {
     const std::lock_guard lock(generator_.mutex());
     before_ = generator_.get_state();
     generator_.set_current_seed(key);
@@ -33,6 +34,12 @@ class SeededGenerator {
   SeededGenerator& operator=(const SeededGenerator&) = delete;
 
  private:
+  static std::recursive_mutex& mutex() {
+    static std::recursive_mutex the;  // a factory may ask for another model
+    return the;
+  }
+
+  std::lock_guard<std::recursive_mutex> alone_;
   at::Generator generator_;
   torch::Tensor before_;
 };

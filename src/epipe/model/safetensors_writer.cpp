@@ -1,5 +1,6 @@
 #include "epipe/model/safetensors_writer.h"
 
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <unistd.h>
 
@@ -14,17 +15,22 @@ namespace {
 
 constexpr std::size_t kPiece = std::size_t{1} << 20;
 
-// It has no name any more when the call returns, so a process that is killed leaves nothing.
+// For its owner alone. It has no name any more when the call returns, so a process that is killed later leaves nothing.
 std::FILE* open_unnamed(const std::string& beside) {
   const std::string path = fmt::format("{}.data{}", beside, ::getpid());
-  std::FILE* const file = std::fopen(path.c_str(), "w+bex");
-  if (file != nullptr) std::remove(path.c_str());
+  ::unlink(path.c_str());  // of a process that was killed between these lines
+  const int fd = ::open(path.c_str(), O_CREAT | O_EXCL | O_RDWR | O_CLOEXEC, 0600);
+  if (fd < 0) return nullptr;
+  ::unlink(path.c_str());
+  std::FILE* const file = ::fdopen(fd, "w+b");
+  if (file == nullptr) ::close(fd);
   return file;
 }
 
 }  // namespace
 
-SafetensorsWriter::SafetensorsWriter(std::string path) : path_(std::move(path)), data_(open_unnamed(path_)) {}
+SafetensorsWriter::SafetensorsWriter(std::string path)
+    : path_(std::move(path)), data_(open_unnamed(path_)), error_(data_ == nullptr ? errno : 0) {}
 
 SafetensorsWriter::~SafetensorsWriter() {
   if (data_ != nullptr) std::fclose(data_);
@@ -33,8 +39,9 @@ SafetensorsWriter::~SafetensorsWriter() {
 Error SafetensorsWriter::io_error() const { return {ErrorCode::kIo, fmt::format("cannot write {}: {}", path_, std::strerror(errno))}; }
 
 Result<void> SafetensorsWriter::add(const NamedTensors& tensors) {
-  if (data_ == nullptr) return io_error();
+  if (data_ == nullptr) return Error{ErrorCode::kIo, fmt::format("cannot write {}: {}", path_, std::strerror(error_))};
   for (const auto& [name, x] : tensors) {
+    if (!names_.insert(name).second) return Error{ErrorCode::kBadFile, fmt::format("tensor {} comes twice", in_quotes(name))};
     const auto dense = dense_for_file(name, x);
     if (!dense) return dense.error();
     const ByteView bytes = dense_bytes(dense.value());

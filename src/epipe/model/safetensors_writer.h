@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdio>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -36,6 +37,8 @@ class SafetensorsWriter {
 
   std::string path_;
   std::FILE* data_;
+  int error_;  // of opening it
+  std::set<std::string> names_;
   std::vector<Waiting> waiting_;
   std::uint64_t end_ = 0;
 };

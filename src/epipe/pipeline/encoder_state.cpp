@@ -39,7 +39,7 @@ codec::State encoder_state(const std::vector<std::unique_ptr<Cut>>& cuts) {
 }
 
 void set_encoder_state(const std::vector<std::unique_ptr<Cut>>& cuts, const codec::State& state) {
-  std::map<std::pair<std::size_t, Direction>, std::vector<codec::State>> by_way;
+  std::map<std::pair<std::size_t, Direction>, std::vector<codec::State>> by_direction;
   for (const auto& [key, tensor] : state) {
     std::size_t j = 0;
     int direction = 0;
@@ -48,11 +48,11 @@ void set_encoder_state(const std::vector<std::unique_ptr<Cut>>& cuts, const code
     if (std::sscanf(key.c_str(), "%zu/%d/%zu/%n", &j, &direction, &part, &length) != 3 || j >= cuts.size() || part > kMostParts) {
       throw std::invalid_argument(fmt::format("encoder state \"{}\" does not belong to this pipeline", key));
     }
-    auto& states = by_way[{j, static_cast<Direction>(direction)}];
+    auto& states = by_direction[{j, static_cast<Direction>(direction)}];
     if (states.size() <= part) states.resize(part + 1);
     states[part].emplace(key.substr(static_cast<std::size_t>(length)), tensor);
   }
-  for_senders(cuts, [&](std::size_t j, Direction direction, boundary::Sender& sender) { sender.set_state(by_way[{j, direction}]); });
+  for_senders(cuts, [&](std::size_t j, Direction direction, boundary::Sender& sender) { sender.set_state(by_direction[{j, direction}]); });
 }
 
 }  // namespace epipe::pipeline

@@ -14,6 +14,9 @@
 namespace epipe::serve {
 namespace {
 
+// Stages times micro-batches of a schedule that is worth generating for a stranger.
+constexpr std::size_t kMaxActions = std::size_t{1} << 18;
+
 // How many micro-batches the schedule holds on this worker at once.
 int in_flight(const train::Plan& plan, int worker) {
   const auto made = schedule::generate(plan.schedule, {plan.place}, plan.chunks);
@@ -40,8 +43,10 @@ void admit(const nlohmann::json& json, int worker, const SessionLimits& limits, 
   if (worker == plan.place.front() || worker == plan.place.back()) {
     throw std::invalid_argument("the first and the last stage stay with the client: a server must not see inputs or labels");
   }
-  // More chunks than any limit need no schedule to refuse.
-  const int needed = plan.chunks > 4096 ? plan.chunks : in_flight(plan, worker);
+  if (plan.place.size() * static_cast<std::size_t>(plan.chunks) > kMaxActions) {
+    throw std::invalid_argument(fmt::format("{} stages of {} chunks are too many to price; use fewer", plan.place.size(), plan.chunks));
+  }
+  const int needed = in_flight(plan, worker);
   if (needed > limits.in_flight) {
     throw std::invalid_argument(
         fmt::format("the schedule {} with {} chunks holds {} micro-batches here at once, but this server allows {}; "

@@ -67,9 +67,10 @@ std::uint64_t Coordinator::connect() {
   local_->disconnect();
   close_peers();
   const auto peers = configure_all();
-  if (started_ && can_continue(peers)) {
+  if (started_ && local_->whole() && can_continue(peers)) {
     finish_commit(peers);
   } else {
+    decision_.reset();
     go_back(peers);
   }
   decision_.reset();
@@ -124,8 +125,8 @@ CheckpointList Coordinator::common_checkpoints() {
 }
 
 void Coordinator::go_back(const std::vector<ConfigureReply>& peers) {
-  CheckpointList own = checkpoints_.verify();
-  if (!started_ && !config_.resume) own = {};
+  if (!started_ && !config_.resume) return start_over();
+  const CheckpointList own = checkpoints_.verify();
   if (own.whole.empty() && own.damaged.empty()) return start_over();
   const auto common = std::find_if(own.whole.rbegin(), own.whole.rend(), [&](std::uint64_t step) {
     return std::all_of(peers.begin(), peers.end(), [&](const ConfigureReply& peer) { return contains(peer.checkpoints.whole, step); });
@@ -166,43 +167,60 @@ void Coordinator::refuse_to_resume(const CheckpointList& own, const std::vector<
   throw std::runtime_error(text + "; begin anew in another --run-dir");
 }
 
-std::size_t Coordinator::last_layer_of(const Peer& peer) const {
-  std::size_t last = local_->layers() - 1;
-  while (last > 0 && !runs(peer, last)) --last;
-  return last;
+std::size_t Coordinator::layers_of(const Peer& peer) const {
+  std::size_t count = 0;
+  for (std::size_t layer = 0; layer < local_->layers(); ++layer) count += runs(peer, layer) ? 1 : 0;
+  return count;
 }
 
-// Layer by layer: a peer takes one while the next is made, and here is never more than one that other processes run.
+// One of each worker in turn: none of them waits for the layers of all others, and counts as idle.
+std::vector<std::size_t> Coordinator::loading_order() const {
+  std::vector<std::vector<std::size_t>> of_worker(workers());
+  for (std::size_t l = local_->layers(); l > 0; --l) of_worker[static_cast<std::size_t>(local_->worker_of_layer(l - 1))].push_back(l - 1);
+  std::vector<std::size_t> order;
+  while (order.size() < local_->layers()) {
+    for (auto& layers : of_worker) {
+      if (layers.empty()) continue;
+      order.push_back(layers.back());
+      layers.pop_back();
+    }
+  }
+  return order;
+}
+
+// Layer by layer: a peer takes one while the next is made, so that few of other processes' layers are here at once.
 void Coordinator::start_over() {
   const LayerWeights initial = config_.initial_weights();
-  std::vector<std::size_t> unanswered(peers_.size());
-  for (std::size_t layer = 0; layer < local_->layers(); ++layer) {
+  std::vector<std::size_t> left;  // layers that a peer has not been sent
+  for (const auto& peer : peers_) left.push_back(layers_of(*peer));
+  std::vector<bool> unanswered(peers_.size());
+  for (const std::size_t layer : loading_order()) {
     LoadCommand command{layer, false, initial(layer)};
     for (std::size_t p = 0; p < peers_.size(); ++p) {
       if (!runs(*peers_[p], layer)) continue;
-      if (std::exchange(unanswered[p], 1) > 0) peers_[p]->recv<LoadReply>();
-      command.last = layer == last_layer_of(*peers_[p]);
+      if (unanswered[p]) peers_[p]->recv<LoadReply>();
+      unanswered[p] = true;
+      command.last = --left[p] == 0;
       peers_[p]->send(command);
     }
-    const auto here = local_->workers();
-    if (std::find(here.begin(), here.end(), local_->worker_of_layer(layer)) != here.end()) local_->load(layer, command.weights);
+    if (local_->runs(layer)) local_->load(layer, command.weights);
   }
   local_->start_over();
   for (std::size_t p = 0; p < peers_.size(); ++p) {
-    if (unanswered[p] > 0) peers_[p]->recv<LoadReply>();
+    if (unanswered[p]) peers_[p]->recv<LoadReply>();
   }
 }
 
-// One layer of all that this replica runs, for whoever runs it.
+// One layer of all that this replica runs, for whoever runs it; they come in loading_order().
 void Coordinator::load(const LoadCommand& command) {
   if (command.layer >= local_->layers()) throw std::invalid_argument(fmt::format("there is no layer {}", command.layer));
-  const int worker = local_->worker_of_layer(command.layer);
-  const auto here = local_->workers();
-  if (std::find(here.begin(), here.end(), worker) != here.end()) local_->load(command.layer, command.weights);
+  if (local_->runs(command.layer)) local_->load(command.layer, command.weights);
+  const auto order = loading_order();
+  const auto after = std::find(order.begin(), order.end(), command.layer) + 1;
   for (const auto& peer : peers_) {
-    if (peer->worker() != worker) continue;
+    if (!runs(*peer, command.layer)) continue;
     LoadCommand passed_on = command;
-    passed_on.last = command.layer == last_layer_of(*peer);
+    passed_on.last = std::none_of(after, order.end(), [&](std::size_t later) { return runs(*peer, later); });
     peer->send(passed_on);
     peer->recv<LoadReply>();
   }
@@ -266,11 +284,29 @@ StepResult Coordinator::run(const StepCommand& command) {
 
 // Workers answer before leaders: the parts of this replica are together when those of others are appended.
 void Coordinator::take_step(StepResult& result, Peer& peer, StepReply reply, bool norms) {
-  check_fits(reply.result, cuts(), workers());
-  if (peer.leads()) return add_replica(result, reply.result);
-  merge(result, reply.result);
-  if (reply.result.predictions.defined()) result.predictions = reply.result.predictions;
-  if (norms && !reply.result.non_finite) norms_.merge(reply.norms);
+  StepResult& theirs = reply.result;
+  check_fits(theirs, cuts(), workers());
+  if (peer.leads()) return add_replica(result, theirs);
+  const bool has_loss = peer.worker() == local_->pipeline_config().placement.worker_of.back();
+  if (!has_loss) theirs.loss = theirs.correct = 0;  // only where the last stage is
+  merge(result, theirs);
+  if (has_loss && theirs.predictions.defined()) result.predictions = theirs.predictions;
+  if (norms && !theirs.non_finite) take_norms(peer, reply.norms);
+}
+
+// Of the parameters that the peer has, each once.
+void Coordinator::take_norms(const Peer& peer, const std::map<std::string, double>& norms) {
+  std::size_t taken = 0;
+  for (const Parameter& parameter : config_.parameter_order) {
+    const auto found = norms.find(parameter.name);
+    if (found == norms.end() || !runs(peer, parameter.layer)) continue;
+    if (!std::isfinite(found->second) || found->second < 0) {
+      throw std::invalid_argument(fmt::format("the squared norm of {} is {}", parameter.name, found->second));
+    }
+    norms_.insert(*found);
+    ++taken;
+  }
+  if (taken != norms.size()) throw std::invalid_argument("it has norms of parameters that are not its own");
 }
 
 // When a peer fails, what the coordinator sees first is that tensors or gradients no longer come; the peer knows why.
@@ -312,8 +348,8 @@ void Coordinator::explain(const std::exception_ptr& own, bool leaders_know) {
 // Squared norms parameter by parameter in float64, summed in model order: the same for every placement.
 double Coordinator::clip_scale(double loss_scale) const {
   double total = 0;
-  for (const std::string& name : config_.parameter_order) {
-    if (const auto found = norms_.find(name); found != norms_.end()) total += found->second;
+  for (const Parameter& parameter : config_.parameter_order) {
+    if (const auto found = norms_.find(parameter.name); found != norms_.end()) total += found->second;
   }
   return std::min(1.0, config_.clip / (std::sqrt(total) / loss_scale + 1e-6));
 }
@@ -357,6 +393,17 @@ void Coordinator::save() {
   wait_for_all<SaveReply>();
 }
 
+// A peer decides about values, and about nothing else.
+void Coordinator::check_weights(const Peer& peer, std::size_t layer, const NamedTensors& weights) const {
+  const NamedTensors expected = config_.expected_weights(layer);
+  const auto fits = model::check_fits(weights, expected);
+  if (!fits) throw PeerFailed(fmt::format("{}: layer {}: {}", peer.name(), layer, fits.error().message));
+  for (const auto& [name, tensor] : weights) {
+    if (tensor.scalar_type() == expected.at(name).scalar_type()) continue;
+    throw PeerFailed(fmt::format("{}: layer {}: {} is of another type", peer.name(), layer, name));
+  }
+}
+
 // Other replicas have the same.
 void Coordinator::visit_weights(const std::function<void(const NamedTensors& layer)>& visit) {
   confirm_commit();
@@ -368,7 +415,9 @@ void Coordinator::visit_weights(const std::function<void(const NamedTensors& lay
       visit(local_->weights(layer));
     } else {
       (*at)->send(WeightsCommand{layer});
-      visit((*at)->recv<WeightsReply>().weights);
+      const WeightsReply reply = (*at)->recv<WeightsReply>();
+      check_weights(**at, layer, reply.weights);
+      visit(reply.weights);
     }
   }
 }
@@ -421,7 +470,10 @@ void Coordinator::send_to_all_and_wait() {
       config_.note(failed.what());
     }
   };
-  tolerant([this] { confirm_commit(); });
+  for (const auto& peer : peers_) {
+    if (decision_) tolerant([&] { peer->recv<CommitReply>(); });
+  }
+  decision_.reset();
   for (const auto& peer : peers_) tolerant([&] { peer->send(Sent{}); });
   for (const auto& peer : peers_) tolerant([&] { peer->recv<typename Sent::Answer>(); });
 }

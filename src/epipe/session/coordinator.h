@@ -17,16 +17,22 @@ namespace epipe::session {
 // The weights of one layer of the model.
 using LayerWeights = std::function<NamedTensors(std::size_t layer)>;
 
+struct Parameter {
+  std::string name;
+  std::size_t layer = 0;
+};
+
 struct CoordinatorConfig {
   nlohmann::json spec;                                 // of the run, for the participants
   std::string checkpoints;                             // folder of this process's own
   transport::Timeout timeout = transport::kNoTimeout;  // with another process within a step
   bool resume = false;                                 // begin from the newest checkpoint that all processes have whole
-  std::vector<std::string> parameter_order;            // of the model, for sums over all parameters
+  std::vector<Parameter> parameter_order;              // of the model, for sums over all parameters
   double clip = 0;                                     // largest norm of the gradient over all processes; 0: none
   bool was_over = false;                               // the run has written its weights: servers may have forgotten it
   // The weights as a run begins, asked for layer by layer: nobody holds the whole model. A new source each time it begins.
   std::function<LayerWeights()> initial_weights;
+  LayerWeights expected_weights;  // of one layer: names, shapes and types, without values (on the meta device)
   std::function<void(std::string)> note = [](const std::string&) {};  // for people
 };
 
@@ -103,7 +109,10 @@ class Coordinator {
   double clock_offset(Peer& peer, const Tracer& own);
   void start_over();
   bool runs(const Peer& peer, std::size_t layer) const { return peer.leads() || local_->worker_of_layer(layer) == peer.worker(); }
-  std::size_t last_layer_of(const Peer& peer) const;
+  std::size_t layers_of(const Peer& peer) const;
+  std::vector<std::size_t> loading_order() const;
+  void check_weights(const Peer& peer, std::size_t layer, const NamedTensors& weights) const;
+  void take_norms(const Peer& peer, const std::map<std::string, double>& norms);
   void go_back(const std::vector<ConfigureReply>& peers);
   std::string damaged_checkpoints(const CheckpointList& own, const std::vector<ConfigureReply>& peers) const;
   [[noreturn]] void refuse_to_resume(const CheckpointList& own, const std::vector<ConfigureReply>& peers) const;

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <cmath>
 #include <stdexcept>
 
 #include "epipe/base/memory.h"
@@ -129,6 +130,7 @@ StepResult LocalTrainer::train_step(const layer::Batch& batch, const pipeline::S
 
 void LocalTrainer::check_whole() const {
   if (!loaded_.empty()) throw std::logic_error("weights are being loaded; a step needs all of them");
+  if (restoring_) throw std::logic_error("a checkpoint was restored only in part; restore one, or begin anew");
   if (applied_) throw std::logic_error("a step that failed has changed some of the weights; the run can only go back to a checkpoint");
 }
 
@@ -161,7 +163,11 @@ std::map<std::string, double> LocalTrainer::squared_gradient_norms() const {
     }
     if (names.empty()) continue;
     const auto values = torch::stack(squares).cpu();
-    for (std::size_t i = 0; i < names.size(); ++i) norms[names[i]] = values[static_cast<std::int64_t>(i)].item<double>();
+    for (std::size_t i = 0; i < names.size(); ++i) {
+      norms[names[i]] = values[static_cast<std::int64_t>(i)].item<double>();
+      if (std::isfinite(norms[names[i]])) continue;
+      throw std::runtime_error(fmt::format("the gradient of {} is not finite; lower --lr, or use --warmup or --loss-scaling on", names[i]));
+    }
   }
   return norms;
 }
@@ -229,6 +235,7 @@ NamedTensors LocalTrainer::weights(std::size_t layer) const {
 void LocalTrainer::load(std::size_t layer, const NamedTensors& from) {
   const NamedTensors own = weights(layer);
   disconnect();
+  forget_step();
   if (const auto loaded = model::load_into(from, own); !loaded) throw std::invalid_argument(loaded.error().message);
   loaded_.insert(layer);
 }
@@ -238,6 +245,7 @@ void LocalTrainer::start_over() {
     if (layers_[l] && !loaded_.contains(l)) throw std::invalid_argument(fmt::format("the weights of layer {} are missing", l));
   }
   loaded_.clear();
+  restoring_ = false;
   applied_ = false;
   disconnect();
   forget_step();
@@ -260,6 +268,7 @@ Checkpoint LocalTrainer::checkpoint() const {
 
 void LocalTrainer::restore(const Checkpoint& c) {
   require_same_run_(c.config);
+  restoring_ = true;
   loaded_.clear();
   applied_ = false;
   disconnect();
@@ -276,6 +285,7 @@ void LocalTrainer::restore(const Checkpoint& c) {
   if (pipeline_config_.loss_scaling) scaler_.set_state(c.optimizer);
   encoders_ = clone(c.encoders);
   steps_done_ = c.step;
+  restoring_ = false;
 }
 
 }  // namespace epipe::session

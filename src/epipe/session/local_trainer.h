@@ -56,7 +56,7 @@ class LocalTrainer {
   pipeline::StepResult forward_backward(const layer::Batch& batch, const pipeline::StepId& id, const Update* known = nullptr);
   bool has_replicas() const { return reducer_ != nullptr; }
   pipeline::StepResult evaluate(const layer::Batch& batch, const pipeline::StepId& id);
-  // By full parameter name.
+  // By full parameter name. Throws std::runtime_error that names a gradient with NaN or Inf.
   std::map<std::string, double> squared_gradient_norms() const;
   // After a failure: the other replicas must not wait for gradients that do not come. Training is over.
   void leave_replicas();
@@ -67,7 +67,10 @@ class LocalTrainer {
 
   const pipeline::PipelineConfig& pipeline_config() const { return pipeline_config_; }
   std::size_t layers() const { return layers_.size(); }  // of the whole model
+  // Whether its state is that of one run: not while weights are being loaded, nor after a restore or a step that failed halfway.
+  bool whole() const { return loaded_.empty() && !restoring_ && !applied_; }
   int worker_of_layer(std::size_t layer) const;
+  bool runs(std::size_t layer) const { return layers_.at(layer) != nullptr; }
   std::vector<int> workers() const;                                       // that are here
   std::uint64_t steps_done() const { return steps_done_; }                // committed
   std::optional<std::uint64_t> pending_step() const { return pending_; }  // its gradients wait for the commit
@@ -108,6 +111,7 @@ class LocalTrainer {
   LossScaler scaler_;
   std::uint64_t steps_done_ = 0;
   std::set<std::size_t> loaded_;  // layers, since the last start_over()
+  bool restoring_ = false;        // or a restore failed halfway
   std::optional<std::uint64_t> pending_;
   codec::State pending_encoders_;  // as of the gradients
   bool applied_ = false;           // to the weights, or to some of them, by a step that is not committed

@@ -5,6 +5,7 @@
 #include <stdexcept>
 
 #include "epipe/base/bounded_json.h"
+#include "epipe/base/json_type.h"
 #include "epipe/model/safetensors.h"
 #include "epipe/session/step_result.h"
 
@@ -63,22 +64,12 @@ class MessageReader {
 
   template <typename T>
   void operator()(const char* name, T& value) {
-    try {
-      value = fields_.at(name).get<T>();
-    } catch (const json::exception&) {
-      refuse(name);
-    }
+    const json& field = take(name);
+    if (!holds<T>(field)) refuse(name);
+    field.get_to(value);
   }
-  void operator()(const char* name, json& value) {
-    const auto found = fields_.find(name);
-    if (found == fields_.end()) refuse(name);
-    value = *found;
-  }
-  void operator()(const char* name, pipeline::StepResult& result) {
-    const auto found = fields_.find(name);
-    if (found == fields_.end()) refuse(name);
-    result = step_result_from_json(*found);
-  }
+  void operator()(const char* name, json& value) { value = take(name); }
+  void operator()(const char* name, pipeline::StepResult& result) { result = step_result_from_json(take(name)); }
   template <typename T>
   void operator()(const char* name, std::optional<T>& value) {
     if (!fields_.contains(name)) return;
@@ -86,25 +77,35 @@ class MessageReader {
     (*this)(name, there);
     value = std::move(there);
   }
-  void tensors(model::NamedTensors& tensors) { tensors = std::move(tensors_); }
-  void tensor(const char* name, torch::Tensor& tensor) {
-    if (const auto found = tensors_.find(name); found != tensors_.end()) tensor = found->second;
+  void tensors(model::NamedTensors& tensors) { tensors = std::exchange(tensors_, {}); }
+  void tensor(const std::string& name, torch::Tensor& tensor) {
+    const auto taken = tensors_.extract(name);
+    if (!taken.empty()) tensor = taken.mapped();
   }
   void tensor_list(const char* name, layer::Tensors& list) {
-    for (std::size_t k = 0; k < kMaxListedTensors; ++k) {
-      const auto found = tensors_.find(listed(name, k));
-      if (found == tensors_.end()) break;
-      list.push_back(found->second);
+    for (std::size_t k = 0; k < kMaxListedTensors && tensors_.contains(listed(name, k)); ++k) tensor(listed(name, k), list.emplace_back());
+  }
+  // What nobody asked for is not part of the message.
+  void finish() const {
+    if (taken_ != fields_.size() || !tensors_.empty()) {
+      throw std::invalid_argument(fmt::format("the message {} has fields or tensors that do not belong to it", message_));
     }
   }
 
  private:
+  const json& take(const char* name) {
+    const auto found = fields_.find(name);
+    if (found == fields_.end()) refuse(name);
+    ++taken_;
+    return *found;
+  }
   [[noreturn]] void refuse(const char* name) const {
     throw std::invalid_argument(fmt::format("the message {} has no proper {}", message_, name));
   }
 
   std::string_view message_;
   const json& fields_;
+  std::size_t taken_ = 0;  // of the fields
   model::NamedTensors tensors_;
 };
 
@@ -115,6 +116,7 @@ void read_as(Message& out, const json& fields, model::NamedTensors tensors) {
   One one;
   MessageReader reader(One::kName, fields, std::move(tensors));
   One::fields(one, reader);
+  reader.finish();
   if constexpr (requires { one.check(); }) one.check();
   out = std::move(one);
 }

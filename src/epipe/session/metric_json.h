@@ -1,9 +1,12 @@
 #pragma once
 
 #include <nlohmann/json.hpp>
+#include <stdexcept>
 #include <string>
 
+#include "epipe/base/json_type.h"
 #include "epipe/base/metric.h"
+#include "epipe/base/printable.h"
 
 // Structs of metrics (base/metric.h) as JSON objects, by name.
 namespace epipe::session {
@@ -16,11 +19,21 @@ nlohmann::json metrics_to_json(const Metrics& metrics) {
   return object;
 }
 
-// Throws nlohmann::json::exception where one is missing or of another type.
+inline constexpr std::size_t kMaxMetricText = 64;
+
+// Of another process: numbers within their type, texts printable and short. Throws std::invalid_argument.
+template <typename T>
+void take_metric(const nlohmann::json& json, const Metric& metric, T& value) {
+  if (!holds<T>(json)) throw std::invalid_argument("the metric " + std::string(metric.name) + " is of another type");
+  json.get_to(value);
+  if constexpr (std::is_same_v<T, std::string>) value = printable(value.substr(0, kMaxMetricText));
+}
+
+// Throws nlohmann::json::exception or std::invalid_argument where one is missing or of another type.
 template <typename Metrics>
 Metrics metrics_from_json(const nlohmann::json& object) {
   Metrics metrics;
-  Metrics::each([&](const Metric& metric, auto& value) { object.at(std::string(metric.name)).get_to(value); }, metrics);
+  Metrics::each([&](const Metric& metric, auto& value) { take_metric(object.at(std::string(metric.name)), metric, value); }, metrics);
   return metrics;
 }
 

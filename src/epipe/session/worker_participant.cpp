@@ -41,8 +41,15 @@ LocalTrainer& WorkerParticipant::local() {
   return *local_;
 }
 
+LocalTrainer& WorkerParticipant::begun_run() {
+  LocalTrainer& trainer = local();
+  if (fresh_) throw std::logic_error("no weights were given yet, or not all of them");
+  return trainer;
+}
+
 Reply WorkerParticipant::on(const ConfigureCommand& command) {
   if (local_) {
+    if (command.worker != worker_) throw std::invalid_argument(fmt::format("this is worker {}, not {}", worker_, command.worker));
     const std::string different = config_.differences(spec_, command.spec);
     if (!different.empty()) throw std::invalid_argument("this session is of another run: " + different);
     local_->disconnect();
@@ -69,19 +76,21 @@ Reply WorkerParticipant::on(const LoadCommand& command) {
 }
 
 Reply WorkerParticipant::on(const RestoreCommand& command) {
-  local().restore(checkpoints_.load(command.step));
+  const Checkpoint checkpoint = checkpoints_.load(command.step);
+  fresh_ = local_ != nullptr;  // until all of it is restored
+  local().restore(checkpoint);
   fresh_ = false;
   return RestoreReply{};
 }
 
 Reply WorkerParticipant::on(const OpenChannelsCommand& command) {
-  if (fresh_) throw std::logic_error("no weights were given yet");
+  LocalTrainer& begun = begun_run();
   const auto channel = [&](int cut, int peer) {
     const auto index = static_cast<std::size_t>(peer) - 1;  // worker 0 is the coordinator's, which has no address
     const bool named = peer > 0 && index < command.addresses.size();
     return config_.open_channel({cut, worker_, peer, named ? command.addresses[index] : "", command.attempt});
   };
-  local().connect(channel, config_.timeout);
+  begun.connect(channel, config_.timeout);
   return OpenChannelsReply{};
 }
 
@@ -101,16 +110,16 @@ Reply WorkerParticipant::on(const StepCommand& command) {
 Reply WorkerParticipant::on(const ReplicaStepCommand&) { throw std::invalid_argument("this process leads no replica"); }
 
 Reply WorkerParticipant::on(const CommitCommand& command) {
-  local().commit(command.step, command.update);
+  begun_run().commit(command.step, command.update);
   return CommitReply{config_.drain != nullptr && *config_.drain};
 }
 
 Reply WorkerParticipant::on(const SaveCommand&) {
-  checkpoints_.save(local().checkpoint());
+  checkpoints_.save(begun_run().checkpoint());
   return SaveReply{};
 }
 
-Reply WorkerParticipant::on(const WeightsCommand& command) { return WeightsReply{local().weights(command.layer)}; }
+Reply WorkerParticipant::on(const WeightsCommand& command) { return WeightsReply{begun_run().weights(command.layer)}; }
 
 Reply WorkerParticipant::on(const ClockCommand&) { return ClockReply{tracer_.now()}; }
 

@@ -66,6 +66,7 @@ class WorkerParticipant final : public Participant {
   Reply on(const EndCommand& command);
   Reply on(const LeaveCommand& command);
   LocalTrainer& local();
+  LocalTrainer& begun_run();  // that has weights
   void hide_folder(ErrorReply& reply) const;
 
   ParticipantConfig config_;

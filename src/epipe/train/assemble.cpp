@@ -35,13 +35,22 @@ LrSchedule lr_schedule(const TrainConfig& config, const Batches& batches) {
   return lr;
 }
 
-std::vector<std::string> parameter_order(const model::Architecture& architecture) {
-  std::vector<std::string> names;
-  for (const model::LayerMaker& maker : architecture.layers) {
-    const auto layer = maker.make();
-    for (const auto& item : layer->named_parameters()) names.push_back(layer->full_name(item.key()));
+std::vector<session::Parameter> parameter_order(const model::Architecture& architecture) {
+  std::vector<session::Parameter> all;
+  for (std::size_t l = 0; l < architecture.layers.size(); ++l) {
+    const auto layer = architecture.layers[l].make();
+    for (const auto& item : layer->named_parameters()) all.push_back({layer->full_name(item.key()), l});
   }
-  return names;
+  return all;
+}
+
+// Names, shapes and types of a layer's weights.
+model::NamedTensors expected_weights(const model::LayerMaker& maker) {
+  model::NamedTensors expected = session::weights_of(*maker.make());
+  for (auto& [name, tensor] : expected) {
+    tensor = torch::empty(tensor.sizes(), torch::TensorOptions(tensor.scalar_type()).device(torch::kMeta));
+  }
+  return expected;
 }
 
 // `fresh` makes the architecture anew: the layers of one that came as a whole are trained.
@@ -104,9 +113,10 @@ RunParts assemble(const Registry& registry, const TrainConfig& config, AssembleO
   }
   for (const auto& codec : parts.plan.codecs) parts.codec_names.push_back({codec.forward, codec.backward});
   parts.lr = lr_schedule(config, *parts.batches);
-  const auto resolved = [architecture, plan = parts.plan] { return resolve(plan, architecture()); };
+  const auto resolved = [architecture, plan = parts.plan] { return resolve(plan, architecture(), architecture); };
   const Resolved run = resolved();
   auto coordinator = coordinator_config(config, options, run, replica);
+  coordinator.expected_weights = [makers = run.architecture.layers](std::size_t layer) { return expected_weights(makers.at(layer)); };
   coordinator.spec = to_json(parts.plan);
   coordinator.initial_weights = weights_source([resolved] { return resolved().architecture; }, config.seed, options);
   auto local = make_local_trainer(run, local_workers(config, registry.losses.find(config.loss, parts.plan.data), options));

@@ -40,7 +40,7 @@ struct AssembleOptions {
   std::function<void(const std::string&)> note{};  // what a person should know; lives as long as the parts
 };
 
-// Puts a run together from its configuration. Throws std::invalid_argument where its parts do not fit.
+// Puts a run together from its configuration. The registry outlives the parts. Throws std::invalid_argument where they do not fit.
 RunParts assemble(const Registry& registry, const TrainConfig& config, AssembleOptions options);
 
 }  // namespace epipe::train

@@ -27,10 +27,10 @@ std::unique_ptr<codec::Codec> make(const std::string& spec) {
   return std::move(made).value();
 }
 
-// One codec on all tensors of one way, with an encoder per part, as a pipeline has it.
-class CodecOnWay {
+// One codec on all tensors of one cut and direction, with an encoder per part, as a pipeline has it.
+class CodecAtCut {
  public:
-  explicit CodecOnWay(std::string spec) : spec_(std::move(spec)) {}
+  explicit CodecAtCut(std::string spec) : spec_(std::move(spec)) {}
 
   void add(const std::vector<torch::Tensor>& parts) {
     for (std::size_t p = 0; p < parts.size() && failed_.empty(); ++p) {
@@ -72,10 +72,10 @@ class CodecOnWay {
 };
 
 // One cut and direction.
-struct Way {
+struct AtCut {
   std::vector<std::int64_t> shape;
   TensorStatistics statistics;
-  std::vector<CodecOnWay> codecs;
+  std::vector<CodecAtCut> codecs;
 };
 
 class Inspector {
@@ -91,13 +91,13 @@ class Inspector {
     std::vector<torch::Tensor> here;
     for (const auto& tensor : tensors) here.push_back(tensor.detach().to(torch::kCPU, torch::kFloat32).contiguous());
     const std::lock_guard lock(mutex_);
-    Way& way = ways_[{cut, direction}];
-    if (way.codecs.empty()) {
-      for (const std::string& spec : how_.codecs) way.codecs.emplace_back(spec);
-      way.shape = here.at(0).sizes().vec();
+    AtCut& entry = cuts_[{cut, direction}];
+    if (entry.codecs.empty()) {
+      for (const std::string& spec : how_.codecs) entry.codecs.emplace_back(spec);
+      entry.shape = here.at(0).sizes().vec();
     }
-    for (const auto& tensor : here) way.statistics.add(tensor);
-    for (CodecOnWay& codec : way.codecs) codec.add(here);
+    for (const auto& tensor : here) entry.statistics.add(tensor);
+    for (CodecAtCut& codec : entry.codecs) codec.add(here);
     for (std::size_t p = 0; p < here.size() && !how_.dump.empty(); ++p) write(cut, direction, micro_batch, p, here[p]);
   }
 
@@ -105,14 +105,14 @@ class Inspector {
 
   ordered_json to_json(const std::vector<std::string>& layers) const {
     ordered_json all = ordered_json::array();
-    for (const auto& [at, way] : ways_) {
+    for (const auto& [at, entry] : cuts_) {
       ordered_json object = {{"cut", at.first},
                              {"direction", direction_name(at.second)},
                              {"layer", layers.at(static_cast<std::size_t>(at.first))},
-                             {"shape", way.shape}};
-      object.update(way.statistics.to_json());
+                             {"shape", entry.shape}};
+      object.update(entry.statistics.to_json());
       object["codecs"] = ordered_json::array();
-      for (const CodecOnWay& codec : way.codecs) object["codecs"].push_back(codec.to_json());
+      for (const CodecAtCut& codec : entry.codecs) object["codecs"].push_back(codec.to_json());
       all.push_back(std::move(object));
     }
     return all;
@@ -128,7 +128,7 @@ class Inspector {
 
   InspectConfig how_;
   std::mutex mutex_;
-  std::map<std::pair<int, Direction>, Way> ways_;
+  std::map<std::pair<int, Direction>, AtCut> cuts_;
   std::int64_t step_ = 0;  // changed between steps only
 };
 

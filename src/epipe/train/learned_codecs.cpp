@@ -37,12 +37,12 @@ std::vector<model::LayerCost> costs_of_one_sample(const model::Architecture& arc
 
 }  // namespace
 
-void insert_learned_codecs(model::Architecture& architecture, Plan& plan) {
+void insert_learned_codecs(model::Architecture& architecture, Plan& plan, const std::function<model::Architecture()>& look) {
   std::vector<std::optional<model::LearnedCodec>> learned;
   for (std::size_t cut = 0; cut < plan.codecs.size(); ++cut) learned.push_back(take_learned(plan.codecs[cut], cut));
   if (std::none_of(learned.begin(), learned.end(), [](const auto& codec) { return codec.has_value(); })) return;
 
-  const auto costs = costs_of_one_sample(architecture, plan.data);
+  const auto costs = costs_of_one_sample(look ? look() : architecture, plan.data);
   std::size_t inserted = 0;
   for (std::size_t cut = 0; cut < learned.size(); ++cut) {
     const std::size_t first = plan.cuts[cut];  // as chosen, without the layers inserted so far

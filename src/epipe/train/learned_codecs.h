@@ -1,12 +1,15 @@
 #pragma once
 
+#include <functional>
+
 #include "epipe/model/architecture.h"
 #include "epipe/train/plan.h"
 
 namespace epipe::train {
 
 // Takes the learned part (conv:, linear:) out of every cut's codecs and inserts its layers around the cut instead; the cuts move along.
-// Throws std::invalid_argument where a codec does not fit.
-void insert_learned_codecs(model::Architecture& architecture, Plan& plan);
+// Shapes at the cuts are those of a forward of `look`, another architecture of the same; empty: of this one. Throws std::invalid_argument
+// where a codec does not fit.
+void insert_learned_codecs(model::Architecture& architecture, Plan& plan, const std::function<model::Architecture()>& look = {});
 
 }  // namespace epipe::train

@@ -35,9 +35,9 @@ torch::Device device_of(const std::string& name, int local_rank) {
                                      : torch::Device(name);
 }
 
-Resolved resolve(const Plan& plan, const model::Architecture& architecture) {
+Resolved resolve(const Plan& plan, const model::Architecture& architecture, const std::function<model::Architecture()>& look) {
   Resolved run{architecture, plan};
-  insert_learned_codecs(run.architecture, run.plan);
+  insert_learned_codecs(run.architecture, run.plan, look);
   return run;
 }
 

@@ -31,7 +31,8 @@ struct Resolved {
   model::Architecture architecture;
   Plan plan;
 };
-Resolved resolve(const Plan& plan, const model::Architecture& architecture);
+// `look`: makes another architecture of the same, for a forward that must leave the first alone; empty: it need not.
+Resolved resolve(const Plan& plan, const model::Architecture& architecture, const std::function<model::Architecture()>& look = {});
 
 // Builds the layers of these workers, and no others; they have no first values yet.
 std::unique_ptr<session::LocalTrainer> make_local_trainer(const Resolved& run, LocalWorkers own);

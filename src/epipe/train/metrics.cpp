@@ -70,8 +70,9 @@ std::string trace_json(const std::vector<Tracer::Event>& traced, int workers) {
     if (e.track == session::kReducerTrack) {
       tracks[e.track] = "worker 0 all-reduce";
     } else if (e.track >= 100) {
-      const int way = e.track - 100;
-      tracks[e.track] = fmt::format("cut {} {} {}", way / 4, way % 4 < 2 ? "forward" : "backward", way % 2 == 0 ? "sender" : "receiver");
+      const int index = e.track - 100;
+      tracks[e.track] =
+          fmt::format("cut {} {} {}", index / 4, index % 4 < 2 ? "forward" : "backward", index % 2 == 0 ? "sender" : "receiver");
     }
     const std::string name = e.name.empty() ? std::string(e.category) : e.name;
     events.push_back({{"name", name},

@@ -10,6 +10,7 @@
 #include <stdexcept>
 
 #include "epipe/base/bounded_json.h"
+#include "epipe/base/json_type.h"
 #include "epipe/base/printable.h"
 #include "epipe/data/sample_values.h"
 #include "epipe/layer/random.h"
@@ -37,11 +38,8 @@ template <typename T>
 T get(const json& object, const char* field) {
   const auto found = object.find(field);
   if (found == object.end()) refuse(field, "is missing");
-  try {
-    return found->get<T>();
-  } catch (const json::exception&) {
-    refuse(field, "has the wrong type");
-  }
+  if (!holds<T>(*found)) refuse(field, "has the wrong type");
+  return found->get<T>();
 }
 
 std::string get_text(const json& object, const char* field) {
@@ -133,7 +131,7 @@ std::string shown(const json& value) {
   return value.is_string() ? value.get<std::string>() : value.dump();
 }
 
-// Fields below a nested object are named "update.momentum".
+// Fields below a nested object are named "data.classes".
 void collect(const json& object, const std::string& prefix, std::map<std::string, json>& out) {
   for (const auto& [key, value] : object.items()) {
     if (value.is_object()) {

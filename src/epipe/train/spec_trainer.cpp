@@ -21,15 +21,18 @@ std::unique_ptr<session::LocalTrainer> make_trainer(SpecTrainerConfig& config, c
   own.tracer = &tracer;
   own.codec_threads = config.codec_threads;
   own.loss = config.loss;
-  own.replicas = std::move(config.replicas);
   own.bucket_bytes = config.bucket_bytes;
-  const Resolved run = resolve(plan, config.registry->models.architecture(plan.model, plan.data));
+  const auto architecture = [&] { return config.registry->models.architecture(plan.model, plan.data); };
+  const Resolved run = resolve(plan, architecture(), architecture);
+  if (config.has_replicas && !config.replicas) throw std::logic_error("this rank was configured before, and failed");
+  own.replicas = std::move(config.replicas);
   return make_local_trainer(run, std::move(own));
 }
 
 }  // namespace
 
 void make_trainers_from_specs(session::ParticipantConfig& participant, SpecTrainerConfig config) {
+  config.has_replicas = config.replicas != nullptr;
   const auto kept = std::make_shared<SpecTrainerConfig>(std::move(config));  // shared with copies of the function
   participant.make_trainer = [kept](const nlohmann::json& spec, int worker, Tracer& tracer) {
     return make_trainer(*kept, spec, worker, tracer);

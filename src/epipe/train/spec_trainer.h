@@ -18,6 +18,7 @@ struct SpecTrainerConfig {
   int codec_threads = 1;                            // of each sender and receiver
   pipeline::Loss loss{};                            // where the last stage is here; null: by the data
   std::unique_ptr<transport::Group> replicas{};     // its worker in all replicas; null: there is one
+  bool has_replicas = false;                        // filled in: the group goes to the first trainer
   std::size_t bucket_bytes = std::size_t{4} << 20;  // of gradients that replicas sum at once
 };
 

@@ -126,6 +126,10 @@ NamedMetrics task_metrics(const data::DataSpec& data, const torch::Tensor& outpu
 }
 
 void TaskScore::add(const torch::Tensor& outputs, const torch::Tensor& targets) {
+  const auto samples = [](const torch::Tensor& x) { return x.defined() && x.dim() > 0 ? x.size(0) : 0; };
+  if (samples(outputs) != samples(targets)) {
+    throw std::runtime_error(fmt::format("expected predictions for {} samples, got {}", samples(targets), samples(outputs)));
+  }
   outputs_.push_back(outputs.to(torch::kCPU));
   targets_.push_back(targets.to(torch::kCPU));
 }

@@ -158,7 +158,7 @@ class Loop {
 
   // Goes on after `steps_done`, which may be earlier than where the loop was.
   void continue_at(std::uint64_t steps_done) {
-    if (in_flight_ && steps_done == in_flight_->step + 1) record(*in_flight_);  // decided before the way was lost
+    if (in_flight_ && steps_done == in_flight_->step + 1) record(*in_flight_);  // decided before the connection was lost
     in_flight_.reset();
     if (steps_done != done_) {
       in_epoch_ = {};
@@ -198,7 +198,7 @@ class Loop {
         observer_.on_note(again ? fmt::format("connected again, going on after step {}", done_) : "connected");
         return;
       } catch (const transport::Refused& refused) {
-        // Twice no before there was a yes. Later it is the link that damages what it carries.
+        // Fails after two untrusted handshakes if it never connected. Later it is the link that damages what it carries.
         if (is_final(refused) || (refused.why() == transport::Refusal::kUntrusted && !connected_)) throw;
         last = refused.what();
       } catch (const transport::ConnectionLost& lost) {

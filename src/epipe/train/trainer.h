@@ -51,7 +51,7 @@ struct TrainResult {
   double val_loss = 0;
   double val_accuracy = 0;
   double bytes_per_step = 0;  // on all cuts, both directions
-  double samples_per_s = 0;  // in training steps, as the report has it: without validation and checkpoints
+  double samples_per_s = 0;   // in training steps, as the report has it: without validation and checkpoints
 };
 
 // Trains as configured and fills the run directory: config.toml, metrics.jsonl, trace.json, checkpoints/, model.safetensors. When `stop`
