@@ -71,8 +71,11 @@ Result<Bytes> read_file(const std::string& path, std::uint64_t max_bytes) {
   struct stat status {};
   if (::fstat(file.fd(), &status) != 0) return io_error("read", path);
   if (S_ISDIR(status.st_mode)) return Error{ErrorCode::kIo, fmt::format("cannot read {}: it is a directory", path)};
+  const Error too_long{ErrorCode::kTooLarge, fmt::format("{} is longer than {} bytes", path, max_bytes)};
+  const auto size = static_cast<std::uint64_t>(status.st_size);
+  if (size > max_bytes) return too_long;
   Bytes content;
-  content.reserve(static_cast<std::size_t>(std::min<std::uint64_t>(static_cast<std::uint64_t>(status.st_size), max_bytes)));
+  content.reserve(static_cast<std::size_t>(size));
   constexpr std::size_t kChunk = std::size_t{1} << 20;
   while (true) {
     Unwritten room(content, kChunk);
@@ -80,7 +83,7 @@ Result<Bytes> read_file(const std::string& path, std::uint64_t max_bytes) {
     if (got < 0 && errno != EINTR) return io_error("read", path);
     room.written(static_cast<std::size_t>(std::max<ssize_t>(got, 0)));
     if (got == 0) return content;
-    if (content.size() > max_bytes) return Error{ErrorCode::kTooLarge, fmt::format("{} is longer than {} bytes", path, max_bytes)};
+    if (content.size() > max_bytes) return too_long;  // it grew, or is no plain file
   }
 }
 
