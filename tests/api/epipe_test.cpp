@@ -140,7 +140,7 @@ TEST(Pipeline, RefusesWhatMakesNoSense) {
 }
 
 TEST(Codec, GivesBackWhatItEncoded) {
-  const auto x = torch::randn({4, 8, 8});
+  const auto x = torch::randn({8, 32, 32});
   epipe::Codec none("none");
   EXPECT_EQ(none.spec(), "none");
   const auto frame = none.encode(x);
