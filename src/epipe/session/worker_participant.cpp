@@ -76,9 +76,10 @@ Reply WorkerParticipant::on(const LoadCommand& command) {
 }
 
 Reply WorkerParticipant::on(const RestoreCommand& command) {
+  LocalTrainer& trainer = local();
   const Checkpoint checkpoint = checkpoints_.load(command.step);
-  fresh_ = local_ != nullptr;  // until all of it is restored
-  local().restore(checkpoint);
+  fresh_ = true;  // until all of it is restored
+  trainer.restore(checkpoint);
   fresh_ = false;
   return RestoreReply{};
 }
