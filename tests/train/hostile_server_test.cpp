@@ -147,7 +147,7 @@ TEST_F(HostileServer, HasNoSayInLossAndAccuracy) {
   testing::expect_equal_weights(folder_.file("lied"), folder_.file("honest"));
 }
 
-TEST_F(HostileServer, CannotTurnClippingOff) {
+TEST_F(HostileServer, GivesNormsOfItsOwnParametersAndThatAreNorms) {
   const auto with_norms = [](const std::function<void(std::map<std::string, double>&)>& change) -> Tamper {
     return [change](const auto&, Reply& reply) {
       if (auto* const stepped = std::get_if<session::StepReply>(&reply); stepped != nullptr && !stepped->norms.empty())

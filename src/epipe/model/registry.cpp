@@ -71,7 +71,7 @@ void Registry::add(Entry entry) {
 
 void Registry::replace(Entry entry) {
   const auto found = std::find_if(entries_.begin(), entries_.end(), [&](const Entry& other) { return other.name == entry.name; });
-  if (found == entries_.end()) throw std::invalid_argument(fmt::format("there is no model {} to replace", entry.name));
+  if (found == entries_.end()) return add(std::move(entry));
   *found = std::move(entry);
 }
 

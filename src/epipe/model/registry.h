@@ -31,7 +31,7 @@ class Registry {
 
   // Throws std::invalid_argument where the name is taken or no name.
   void add(Entry entry);
-  // In place of the entry of that name. Throws std::invalid_argument where there is none.
+  // In place of the entry of that name, where there is one.
   void replace(Entry entry);
 
   // All below throw std::invalid_argument that lists the known names where this is none of them.

@@ -45,7 +45,7 @@ Result<void> SafetensorsWriter::add(const NamedTensors& tensors) {
     const auto dense = dense_for_file(name, x);
     if (!dense) return dense.error();
     const ByteView bytes = dense_bytes(dense.value());
-    if (std::fwrite(bytes.data(), 1, bytes.size(), data_) != bytes.size()) return io_error();
+    if (!bytes.empty() && std::fwrite(bytes.data(), 1, bytes.size(), data_) != bytes.size()) return io_error();
     waiting_.push_back({name, x.scalar_type(), x.sizes().vec(), std::exchange(end_, end_ + bytes.size()), bytes.size()});
   }
   return {};

@@ -44,13 +44,16 @@ std::vector<session::Parameter> parameter_order(const model::Architecture& archi
   return all;
 }
 
-// Names, shapes and types of a layer's weights.
-model::NamedTensors expected_weights(const model::LayerMaker& maker) {
-  model::NamedTensors expected = session::weights_of(*maker.make());
-  for (auto& [name, tensor] : expected) {
-    tensor = torch::empty(tensor.sizes(), torch::TensorOptions(tensor.scalar_type()).device(torch::kMeta));
+// Names, shapes and types of every layer's weights, without their values.
+session::LayerWeights expected_weights(const model::Architecture& architecture) {
+  std::vector<model::NamedTensors> expected;
+  for (const model::LayerMaker& maker : architecture.layers) {
+    auto& of_layer = expected.emplace_back(session::weights_of(*maker.make()));
+    for (auto& [name, tensor] : of_layer) {
+      tensor = torch::empty(tensor.sizes(), torch::TensorOptions(tensor.scalar_type()).device(torch::kMeta));
+    }
   }
-  return expected;
+  return [expected = std::move(expected)](std::size_t layer) { return expected.at(layer); };
 }
 
 // `fresh` makes the architecture anew: the layers of one that came as a whole are trained.
@@ -116,7 +119,7 @@ RunParts assemble(const Registry& registry, const TrainConfig& config, AssembleO
   const auto resolved = [architecture, plan = parts.plan] { return resolve(plan, architecture(), architecture); };
   const Resolved run = resolved();
   auto coordinator = coordinator_config(config, options, run, replica);
-  coordinator.expected_weights = [makers = run.architecture.layers](std::size_t layer) { return expected_weights(makers.at(layer)); };
+  if (options.connector != nullptr) coordinator.expected_weights = expected_weights(run.architecture);
   coordinator.spec = to_json(parts.plan);
   coordinator.initial_weights = weights_source([resolved] { return resolved().architecture; }, config.seed, options);
   auto local = make_local_trainer(run, local_workers(config, registry.losses.find(config.loss, parts.plan.data), options));
