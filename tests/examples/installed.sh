@@ -29,7 +29,8 @@ cd "$work"
 [ "$(wc -l < codec.txt)" = 6 ] || fail "expected a line for each codec"
 "$work/prefix/bin/epipe" codec decode frame.epf decoded.npy || fail "epipe codec decode"
 
-run=(train --model mynet --data stripes:256 --cuts 3,6 --place 0,1,0 --chunks 4 --batch 32 --epochs 2 --momentum 0.9 --seed 7)
+any=(train --model mynet --data stripes:256 --cuts 3,6 --place 0,1,0 --chunks 4 --batch 32 --momentum 0.9 --seed 7)
+run=("${any[@]}" --epochs 2)
 train=("${run[@]}" --loss smoothed)
 "$bin/own_model" "${train[@]}" --run-dir alone > alone.txt 2>&1 || { cat alone.txt; fail "train in one process"; }
 "$bin/own_model" launch -n 2 -- "${train[@]}" --run-dir ranks > ranks.txt 2>&1 || { cat ranks.txt; fail "train over gloo"; }
@@ -38,6 +39,21 @@ server=$!
 for _ in $(seq 300); do grep -q '^listening on' serve.txt && break; sleep 0.2; done
 address=$(sed -n 's/^listening on \([^,]*\).*/\1/p' serve.txt)
 "$bin/own_model" "${train[@]}" --connect "$address" --insecure --run-dir served > served.txt 2>&1 || { cat served.txt serve.log; fail "train against a server"; }
+
+# A server that dies in the middle, its sessions with it, and is started again costs nothing but time.
+long=("${any[@]}" --epochs 40 --checkpoint-every 9)
+"$bin/own_model" "${long[@]}" --run-dir undisturbed > undisturbed.txt 2>&1 || { cat undisturbed.txt; fail "a longer training"; }
+"$bin/own_model" "${long[@]}" --connect "$address" --insecure --run-dir killed > killed.txt 2>&1 &
+client=$!
+for _ in $(seq 600); do [ "$(grep -cs '"kind":"step"' killed/metrics.jsonl || true)" -ge 5 ] 2> /dev/null && break; sleep 0.05; done
+pkill -9 -P "$server" || true
+kill -9 "$server"
+wait "$server" 2> /dev/null || true
+"$bin/own_model" serve --insecure --listen "$address" --state-dir state > serve2.txt 2> serve2.log &
+server=$!
+wait "$client" || { cat killed.txt serve2.log; fail "train against a server that died"; }
+grep -q 'lost after step' killed.txt || { cat killed.txt; fail "the server was killed too late to be missed"; }
+cmp undisturbed/model.safetensors killed/model.safetensors || fail "killed has other weights"
 for other in ranks served; do cmp alone/model.safetensors $other/model.safetensors || fail "$other has other weights"; done
 grep -q 'loss = "smoothed"' alone/config.toml || fail "config.toml does not name the loss"
 "$bin/own_model" "${run[@]}" --run-dir plain > plain.txt 2>&1 || { cat plain.txt; fail "train with the usual loss"; }
