@@ -46,8 +46,8 @@ long=("${any[@]}" --epochs 40 --checkpoint-every 9)
 "$bin/own_model" "${long[@]}" --connect "$address" --insecure --run-dir killed > killed.txt 2>&1 &
 client=$!
 for _ in $(seq 600); do [ "$(grep -cs '"kind":"step"' killed/metrics.jsonl || true)" -ge 5 ] 2> /dev/null && break; sleep 0.05; done
-pkill -9 -P "$server" || true
-kill -9 "$server"
+sessions=$(cat /proc/"$server"/task/*/children 2> /dev/null || true)
+kill -9 "$server" $sessions || true
 wait "$server" 2> /dev/null || true
 "$bin/own_model" serve --insecure --listen "$address" --state-dir state > serve2.txt 2> serve2.log &
 server=$!
