@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "epipe/cli/program.h"
+#include "epipe/loss_adapter.h"
 #include "epipe/model/sequential.h"
 #include "epipe/train/registry.h"
 
@@ -33,14 +34,6 @@ class UserDataset final : public data::Dataset {
  private:
   std::unique_ptr<epipe::Dataset> own_;
 };
-
-pipeline::Loss to_private(const Loss& loss) {
-  return [loss](const layer::Tensors& outputs, const torch::Tensor& targets) -> pipeline::LossResult {
-    LossResult result = loss(outputs.at(0), targets);
-    if (!result.predictions.defined()) result.predictions = outputs[0].detach();
-    return {result.sum, result.correct, result.predictions};
-  };
-}
 
 }  // namespace
 

@@ -3,23 +3,14 @@
 #include <utility>
 
 #include "epipe/epipe.h"
+#include "epipe/loss_adapter.h"
 #include "epipe/model/learned_codec.h"
 #include "epipe/model/model.h"
 #include "epipe/pipeline/pipeline.h"
+#include "epipe/train/loss.h"
 
 namespace epipe {
 namespace {
-
-LossResult cross_entropy(const torch::Tensor& logits, const torch::Tensor& targets) {
-  return {torch::nll_loss(torch::log_softmax(logits, -1), targets, {}, at::Reduction::Sum), logits.detach().argmax(-1).eq(targets).sum()};
-}
-
-pipeline::Loss loss_of(const Loss& given) {
-  return [loss = given ? given : cross_entropy](const layer::Tensors& outputs, const torch::Tensor& targets) -> pipeline::LossResult {
-    const LossResult result = loss(outputs.at(0), targets);
-    return {result.sum, result.correct, result.predictions.defined() ? result.predictions : outputs[0].detach()};
-  };
-}
 
 std::string wire_codec(const std::string& own, const std::string& everywhere) {
   const std::string& spec = own.empty() ? everywhere : own;
@@ -58,7 +49,8 @@ StepResult to_public(const pipeline::StepResult& r) {
 class Pipeline::Impl {
  public:
   Impl(const Layers& layers, const PipelineOptions& options)
-      : model_(model::build(layers.architecture())), pipeline_(model_.layers, config_of(options), loss_of(options.loss)) {}
+      : model_(model::build(layers.architecture())),
+        pipeline_(model_.layers, config_of(options), options.loss ? to_private(options.loss) : train::make_loss({})) {}
 
   StepResult train_step(const Batch& batch) {
     const auto result = pipeline_.train_step(with_ids(batch), at_step());

@@ -186,6 +186,30 @@ TEST(Messages, TakeNoNumberForAnother) {
   EXPECT_FALSE(read_command(clock)) << "tensors that nobody asked for";
 }
 
+TEST(Messages, TakeNoNumberOfAStepResultForAnother) {
+  constexpr std::size_t kStepped = index_in<StepReply>(static_cast<Reply*>(nullptr));
+  const auto stepped = [](const std::string& field, const std::string& value) {
+    nlohmann::json result = {{"loss", 0.5},
+                             {"correct", 1},
+                             {"samples", 2},
+                             {"non_finite", false},
+                             {"forward", nlohmann::json::array()},
+                             {"backward", nlohmann::json::array()},
+                             {"workers", nlohmann::json::array()},
+                             {"peak_live", {1}}};
+    result[field] = nlohmann::json::parse(value);
+    return read_reply(message_of(nlohmann::json{{"result", result}, {"norms", nlohmann::json::object()}}.dump(), kStepped)).ok();
+  };
+  EXPECT_TRUE(stepped("samples", "2"));
+  EXPECT_TRUE(stepped("loss", "null")) << "NaN";
+  EXPECT_FALSE(stepped("samples", "2.5"));
+  EXPECT_FALSE(stepped("samples", "1e300"));
+  EXPECT_FALSE(stepped("non_finite", "0"));
+  EXPECT_FALSE(stepped("peak_live", "[4294967297]"));
+  EXPECT_FALSE(stepped("correct", "\"all\""));
+  EXPECT_FALSE(stepped("forward", "[{\"wire_bytes\": -1}]"));
+}
+
 TEST(Messages, QuoteBytesThatAreNotText) {
   const auto read = read_reply(to_bytes(Reply(ErrorReply{"a name like \xff\xfe"})));
   ASSERT_TRUE(read.ok());

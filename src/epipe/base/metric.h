@@ -12,7 +12,7 @@ namespace epipe {
 enum class MetricUnit : std::uint8_t { kNumber, kCount, kSeconds, kBytes, kText };
 
 // How what several steps, processes or replicas measured becomes one.
-enum class Over : std::uint8_t { kSum, kMax, kLast, kMean };
+enum class Over : std::uint8_t { kSum, kMax, kLast, kMean };  // kMean: of what is derived, computed anew from its parts
 
 // What a line of worker_metrics.def or cut_metrics.def declares.
 struct Metric {
@@ -44,7 +44,9 @@ Metrics& combine(Metrics& into, const Metrics& other) {
 }
 
 // In a struct of metrics: its members, and the body of each().
-#define EPIPE_METRIC_MEMBER(name, type, unit, over, help) type name{};
+#define EPIPE_METRIC_MEMBER(name, type, unit, over, help)                                                     \
+  static_assert(Over::over != Over::kMean, "means do not add up: measure what they are made of, and derive"); \
+  type name{};
 #define EPIPE_METRIC_VISIT(name, type, unit, over, help) visit(Metric{#name, MetricUnit::unit, Over::over, help}, structs.name...);
 
 #define METRIC(name, type, unit, over, help) Metric{#name, MetricUnit::unit, Over::over, help},

@@ -122,9 +122,13 @@ class Coordinator {
   template <typename Sent>
   void send_to_all_and_wait();
   template <typename Expected, typename Work>
-  void for_all_replies(const Work& work);
+  void for_all_replies(const Work& work) {
+    for (const auto& peer : peers_) work(*peer, peer->recv<Expected>());
+  }
   template <typename Expected>
-  void wait_for_all();
+  void wait_for_all() {
+    for (const auto& peer : peers_) peer->recv<Expected>();
+  }
 
   std::unique_ptr<LocalTrainer> local_;
   PeerConnector* connector_;

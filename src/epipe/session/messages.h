@@ -25,6 +25,12 @@
 //   rest     safetensors, or nothing
 namespace epipe::session {
 
+// For messages that say all by their type.
+struct NoFields {
+  template <typename Self, typename Visit>
+  static void fields(Self&, Visit&) {}
+};
+
 // Build the stages of `worker`, or find them as they were.
 struct ConfigureReply {
   static constexpr std::string_view kName = "configured";
@@ -52,10 +58,8 @@ struct ConfigureCommand {
 };
 
 // Begin at step 0 from these weights; they come layer by layer, so that nobody holds all of them.
-struct LoadReply {
+struct LoadReply : NoFields {
   static constexpr std::string_view kName = "loaded";
-  template <typename Self, typename Visit>
-  static void fields(Self&, Visit&) {}
 };
 struct LoadCommand {
   static constexpr std::string_view kName = "load";
@@ -72,10 +76,8 @@ struct LoadCommand {
 };
 
 // Go back to a checkpoint of this process.
-struct RestoreReply {
+struct RestoreReply : NoFields {
   static constexpr std::string_view kName = "restored";
-  template <typename Self, typename Visit>
-  static void fields(Self&, Visit&) {}
 };
 struct RestoreCommand {
   static constexpr std::string_view kName = "restore";
@@ -88,10 +90,8 @@ struct RestoreCommand {
 };
 
 // Open the data channels to the other processes.
-struct OpenChannelsReply {
+struct OpenChannelsReply : NoFields {
   static constexpr std::string_view kName = "channels open";
-  template <typename Self, typename Visit>
-  static void fields(Self&, Visit&) {}
 };
 struct OpenChannelsCommand {
   static constexpr std::string_view kName = "open channels";
@@ -183,16 +183,12 @@ struct CommitCommand {
 };
 
 // Write a checkpoint.
-struct SaveReply {
+struct SaveReply : NoFields {
   static constexpr std::string_view kName = "saved";
-  template <typename Self, typename Visit>
-  static void fields(Self&, Visit&) {}
 };
-struct SaveCommand {
+struct SaveCommand : NoFields {
   static constexpr std::string_view kName = "save";
   using Answer = SaveReply;
-  template <typename Self, typename Visit>
-  static void fields(Self&, Visit&) {}
 };
 
 // The weights of one layer as they are now.
@@ -223,11 +219,9 @@ struct ClockReply {
     visit("now", self.now);
   }
 };
-struct ClockCommand {
+struct ClockCommand : NoFields {
   static constexpr std::string_view kName = "get clock";
   using Answer = ClockReply;
-  template <typename Self, typename Visit>
-  static void fields(Self&, Visit&) {}
 };
 
 // What the participant did when, see timeline.h.
@@ -239,37 +233,27 @@ struct TimelineReply {
     visit("events", self.events);
   }
 };
-struct TimelineCommand {
+struct TimelineCommand : NoFields {
   static constexpr std::string_view kName = "get timeline";
   using Answer = TimelineReply;
-  template <typename Self, typename Visit>
-  static void fields(Self&, Visit&) {}
 };
 
 // The run is over and its checkpoints go.
-struct EndReply {
+struct EndReply : NoFields {
   static constexpr std::string_view kName = "ended";
-  template <typename Self, typename Visit>
-  static void fields(Self&, Visit&) {}
 };
-struct EndCommand {
+struct EndCommand : NoFields {
   static constexpr std::string_view kName = "end";
   using Answer = EndReply;
-  template <typename Self, typename Visit>
-  static void fields(Self&, Visit&) {}
 };
 
 // The coordinator leaves and will come back some day.
-struct LeaveReply {
+struct LeaveReply : NoFields {
   static constexpr std::string_view kName = "left";
-  template <typename Self, typename Visit>
-  static void fields(Self&, Visit&) {}
 };
-struct LeaveCommand {
+struct LeaveCommand : NoFields {
   static constexpr std::string_view kName = "leave";
   using Answer = LeaveReply;
-  template <typename Self, typename Visit>
-  static void fields(Self&, Visit&) {}
 };
 
 // A command that was not carried out.

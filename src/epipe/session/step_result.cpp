@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 #include <stdexcept>
 
+#include "epipe/base/json_type.h"
 #include "epipe/session/metric_json.h"
 
 namespace epipe::session {
@@ -13,6 +14,13 @@ using boundary::Traffic;
 using nlohmann::json;
 using pipeline::StepResult;
 using pipeline::WorkerTimes;
+
+template <typename T>
+void take(const json& object, const char* name, T& value) {
+  const json& field = object.at(name);
+  if (!holds<T>(field)) throw std::invalid_argument(std::string("a peer's step result has no proper ") + name);
+  field.get_to(value);
+}
 
 // JSON has no NaN; the library writes null.
 double number_or_nan(const json& j) { return j.is_null() ? std::numeric_limits<double>::quiet_NaN() : j.get<double>(); }
@@ -56,13 +64,13 @@ StepResult step_result_from_json(const json& j) {
   StepResult r;
   try {
     r.loss = number_or_nan(j.at("loss"));
-    r.correct = j.at("correct");
-    r.samples = j.at("samples");
-    r.non_finite = j.at("non_finite");
+    take(j, "correct", r.correct);
+    take(j, "samples", r.samples);
+    take(j, "non_finite", r.non_finite);
     r.forward = list_from_json<Traffic>(j.at("forward"));
     r.backward = list_from_json<Traffic>(j.at("backward"));
     r.workers = list_from_json<WorkerTimes>(j.at("workers"));
-    r.peak_live = j.at("peak_live").get<std::vector<int>>();
+    take(j, "peak_live", r.peak_live);
   } catch (const json::exception& error) {
     throw std::invalid_argument(std::string("a peer's step result is damaged: ") + error.what());
   }

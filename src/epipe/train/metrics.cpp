@@ -17,7 +17,7 @@ namespace {
 using nlohmann::json;
 using nlohmann::ordered_json;
 
-json one_way(std::size_t cut, const char* direction, const std::string& codec, const boundary::Traffic& traffic, bool error_measured) {
+json cut_json(std::size_t cut, const char* direction, const std::string& codec, const boundary::Traffic& traffic, bool error_measured) {
   json line = session::metrics_line(traffic);
   line.update({{"cut", cut}, {"direction", direction}, {"codec", codec}});
   if (!error_measured) line["rel_error"] = nullptr;
@@ -43,8 +43,8 @@ json cuts_json(const pipeline::StepResult& result, const std::vector<CutNames>& 
   json all = json::array();
   for (std::size_t j = 0; j < codecs.size(); ++j) {
     if (result.forward[j].wire_bytes == 0) continue;  // handed over within one worker
-    all.push_back(one_way(j, "forward", codecs[j].forward, result.forward[j], error_measured));
-    all.push_back(one_way(j, "backward", codecs[j].backward, result.backward[j], error_measured));
+    all.push_back(cut_json(j, "forward", codecs[j].forward, result.forward[j], error_measured));
+    all.push_back(cut_json(j, "backward", codecs[j].backward, result.backward[j], error_measured));
   }
   return all;
 }

@@ -11,17 +11,13 @@
 #include <stdexcept>
 #include <utility>
 
+#include "epipe/base/json_type.h"
 #include "epipe/base/printable.h"
 
 namespace epipe::train {
 namespace {
 
 using nlohmann::json;
-
-template <typename T>
-constexpr bool kIsList = false;
-template <typename T>
-constexpr bool kIsList<std::vector<T>> = true;
 
 std::string text_of(bool value) { return value ? "true" : "false"; }
 std::string text_of(const std::string& value) { return value; }
@@ -74,30 +70,9 @@ void check_entry(const Setting& setting, const std::string& text) {
   if (!setting.complaint(text).empty()) refuse(setting, fmt::format("is {}, expected {}", printable(text), setting.expected()));
 }
 
+// As which JSON has it: a codec at a cut is its text.
 template <typename T>
-bool is_within(const json& integer) {
-  if (integer.is_number_unsigned()) return std::in_range<T>(integer.get<std::uint64_t>());
-  return std::in_range<T>(integer.get<std::int64_t>());
-}
-
-// JSON's numbers become any type without a word: -1 an unsigned, 1.5 an integer, true a number.
-template <typename T>
-bool has_type(const json& value) {
-  if constexpr (kIsList<T>) {
-    const auto fits = [](const json& entry) { return has_type<typename T::value_type>(entry); };
-    return value.is_array() && std::all_of(value.begin(), value.end(), fits);
-  } else if constexpr (std::is_same_v<T, bool>) {
-    return value.is_boolean();
-  } else if constexpr (std::is_same_v<T, double>) {
-    return value.is_number();
-  } else if constexpr (std::is_same_v<T, std::uint64_t>) {
-    return value.is_number_unsigned();
-  } else if constexpr (std::is_integral_v<T>) {
-    return value.is_number_integer() && is_within<T>(value);
-  } else {
-    return value.is_string();
-  }
-}
+using InJson = std::conditional_t<std::is_same_v<T, std::vector<CodecAt>>, std::vector<std::string>, T>;
 
 template <typename T>
 T value_from(const json& value) {
@@ -112,8 +87,8 @@ std::vector<CodecAt> value_from(const json& value) {
 
 template <typename T>
 void set_value(const Setting& setting, T& out, const json& value) {
-  if (!has_type<T>(value)) refuse(setting, "has the wrong type");
-  if constexpr (kIsList<T>) {
+  if (!holds<InJson<T>>(value)) refuse(setting, "has the wrong type");
+  if constexpr (IsList<T>::value) {
     if (value.size() > kMaxEntries) refuse(setting, fmt::format("has more than {} entries", kMaxEntries));
     for (const json& entry : value) check_entry(setting, entry.is_string() ? entry.get<std::string>() : entry.dump());
   } else {
@@ -186,7 +161,7 @@ std::string Setting::text() const {
   return std::visit(
       [](const auto* at) -> std::string {
         using T = std::remove_cvref_t<decltype(*at)>;
-        if constexpr (kIsList<T>) {
+        if constexpr (IsList<T>::value) {
           return fmt::format("{}", fmt::join(texts_of_list(*at), ","));
         } else {
           return text_of(*at);
