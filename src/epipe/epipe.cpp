@@ -11,11 +11,11 @@ namespace epipe {
 namespace {
 
 data::DataSpec to_private(const DataSpec& s) {
-  return {static_cast<data::DataSpec::Kind>(s.kind), s.shape, s.classes, s.vocabulary, s.regression, s.metrics};
+  return {static_cast<data::DataSpec::Kind>(s.kind), s.shape, s.classes, s.vocabulary, s.regression, s.metrics, s.next_token};
 }
 
 DataSpec to_public(const data::DataSpec& s) {
-  return {static_cast<DataSpec::Kind>(s.kind), s.shape, s.classes, s.vocabulary, s.regression, s.metrics};
+  return {static_cast<DataSpec::Kind>(s.kind), s.shape, s.classes, s.vocabulary, s.regression, s.metrics, s.next_token};
 }
 
 // A user's dataset as the loader sees it.

@@ -48,6 +48,7 @@ struct DataSpec {
   std::int64_t vocabulary = 0;                      // text: token ids are below this
   bool regression = false;                          // targets are float32 [B, classes]; otherwise int64 [B]
   std::vector<std::string> metrics = {"accuracy"};  // of the validation set, the one to report first
+  bool next_token = false;                          // targets are int64 [B, T]: the tokens themselves, -100 where none is to be predicted
 };
 
 // A model as a list of layers, between which it can be cut.

@@ -8,8 +8,9 @@ namespace epipe {
 // A user's loss as a pipeline calls it.
 inline pipeline::Loss to_private(const Loss& loss) {
   return [loss](const layer::Tensors& outputs, const torch::Tensor& targets) -> pipeline::LossResult {
-    const LossResult result = loss(outputs.at(0), targets);
-    return {result.sum, result.correct, result.predictions.defined() ? result.predictions : outputs[0].detach()};
+    const torch::Tensor output = outputs.at(0).is_floating_point() ? outputs[0].to(torch::kFloat32) : outputs[0];
+    const LossResult result = loss(output, targets);
+    return {result.sum, result.correct, result.predictions.defined() ? result.predictions : output.detach()};
   };
 }
 

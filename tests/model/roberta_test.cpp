@@ -3,7 +3,7 @@
 
 #include <fstream>
 
-#include "epipe/model/roberta_config.h"
+#include "epipe/model/encoder_config.h"
 #include "epipe/model/safetensors.h"
 #include "epipe/model/weights.h"
 #include "support/model_run.h"
@@ -101,12 +101,12 @@ TEST_F(SmallRoberta, PaddingChangesNothingForTheOtherTokens) {
   EXPECT_TRUE(torch::allclose(forward(model, longer, false), forward(model, batch, false), 1e-5, 1e-6));
 }
 
-TEST(RobertaConfig, RefusesWhatItCannotBuild) {
-  const auto message = [](std::string_view json) { return parse_roberta_config(json).error().message; };
-  EXPECT_TRUE(parse_roberta_config("{}"));
+TEST(EncoderConfig, RefusesWhatItCannotBuild) {
+  const auto message = [](std::string_view json) { return parse_encoder_config(json).error().message; };
+  EXPECT_TRUE(parse_encoder_config("{}"));
   EXPECT_NE(message("[]").find("JSON object"), std::string::npos);
   EXPECT_NE(message("{").find("JSON object"), std::string::npos);
-  EXPECT_NE(message(R"({"model_type": "bert"})").find("expected model_type \"roberta\", got \"bert\""), std::string::npos);
+  EXPECT_NE(message(R"({"model_type": "t5"})").find("expected model_type \"roberta\", got \"t5\""), std::string::npos);
   EXPECT_NE(message(R"({"hidden_act": "relu"})").find("hidden_act"), std::string::npos);
   EXPECT_NE(message(R"({"hidden_size": 100})").find("12 heads do not divide hidden_size 100"), std::string::npos);
   EXPECT_NE(message(R"({"hidden_size": -1})").find("hidden_size from 1"), std::string::npos);
@@ -120,9 +120,9 @@ TEST(RobertaConfig, RefusesWhatItCannotBuild) {
   EXPECT_NE(message(deep).find("JSON object"), std::string::npos) << "nested beyond any stack";
 }
 
-TEST(RobertaConfig, DropoutOfTheHeadIsThatOfTheRestUnlessGiven) {
-  EXPECT_EQ(parse_roberta_config(R"({"hidden_dropout_prob": 0.3, "classifier_dropout": null})").value().classifier_dropout, 0.3);
-  EXPECT_EQ(parse_roberta_config(R"({"hidden_dropout_prob": 0.3, "classifier_dropout": 0.5})").value().classifier_dropout, 0.5);
+TEST(EncoderConfig, DropoutOfTheHeadIsThatOfTheRestUnlessGiven) {
+  EXPECT_EQ(parse_encoder_config(R"({"hidden_dropout_prob": 0.3, "classifier_dropout": null})").value().classifier_dropout, 0.3);
+  EXPECT_EQ(parse_encoder_config(R"({"hidden_dropout_prob": 0.3, "classifier_dropout": 0.5})").value().classifier_dropout, 0.5);
 }
 
 TEST(Roberta, HasTheLayersOfThePublishedPartitions) {

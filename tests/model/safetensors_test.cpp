@@ -290,9 +290,9 @@ TEST(SafeTensors, OfAMappedFileHaveTheValuesOfTheFile) {
   auto mapped = map_weights(path);
   ASSERT_TRUE(mapped.ok()) << mapped.error().text();
   expect_same_tensors(mapped.value().tensors, one_of_each());
-  mapped.value().file->forget_pages();
+  mapped.value().files.at(0)->forget_pages();
   expect_same_tensors(mapped.value().tensors, one_of_each());
-  mapped.value().file.reset();
+  mapped.value().files.clear();
   expect_same_tensors(mapped.value().tensors, one_of_each());  // they keep the file
   const std::string json = R"({"a":{"dtype":"U8","shape":[1],"data_offsets":[0,1]},"b":{"dtype":"F32","shape":[1],"data_offsets":[1,5]}})";
   ASSERT_TRUE(write_file(path, {file_of(json, 5)}).ok());
@@ -302,7 +302,7 @@ TEST(SafeTensors, OfAMappedFileHaveTheValuesOfTheFile) {
   ASSERT_TRUE(write_file(path, {Bytes(4)}).ok());
   EXPECT_NE(map_weights(path).error().message.find(path), std::string::npos);
   EXPECT_EQ(map_weights(folder.file("absent")).error().code, ErrorCode::kIo);
-  EXPECT_EQ(map_weights(folder.path()).error().code, ErrorCode::kIo);
+  EXPECT_NE(map_weights(folder.path()).error().message.find("neither is there"), std::string::npos);
 }
 
 TEST(LoadInto, CopiesValuesIntoTheExistingTensors) {

@@ -17,8 +17,8 @@ class Fork final : public Layer {
   Fork(const std::string& name, std::int64_t in, bool keep, bool join)
       : Layer(name), linear_(register_module("linear", std::make_shared<layer::Linear>(in, 8))), keep_(keep), join_(join) {}
 
-  Tensors forward(const Tensors& in, const ForwardContext&) override {
-    auto y = torch::tanh(linear_->forward(in.back().flatten(1)));
+  Tensors forward(const Tensors& in, const ForwardContext& at) override {
+    auto y = torch::tanh(linear_->forward(in.back().flatten(1), at));
     if (join_) {
       for (std::size_t k = 0; k + 1 < in.size(); ++k) y = y + in[k];
       return {y};

@@ -161,8 +161,8 @@ TEST(Messages, RefuseAStepThatContradictsItself) {
   scale.id.loss_scale = 0;
   EXPECT_EQ(refused(scale), "a loss scale must be above 0, got 0");
   StepCommand part = good;
-  part.id.samples = 1;
-  EXPECT_EQ(refused(part), "a batch of 1 cannot have a part of 2 samples");
+  part.id.terms = 1;
+  EXPECT_EQ(refused(part), "a loss of 1 terms cannot have a part of 2 samples");
   StepCommand side = good;
   side.batch.side = {torch::ones({3, 4})};
   EXPECT_EQ(refused(side), "side.0 of a step has not one entry for each of 2 samples");
@@ -172,13 +172,13 @@ TEST(Messages, RefuseAStepThatContradictsItself) {
 TEST(Messages, TakeNoNumberForAnother) {
   constexpr std::size_t kConfigure = index_in<ConfigureCommand>(static_cast<Command*>(nullptr));
   constexpr std::size_t kGetWeights = index_in<WeightsCommand>(static_cast<Command*>(nullptr));
-  EXPECT_TRUE(read_command(message_of(R"({"layer":3})", kGetWeights)));
+  EXPECT_TRUE(read_command(message_of(R"({"layer":3,"trained":false})", kGetWeights)));
   for (const char* const wrong : {"-1", "3.0", "1e300", "true", "\"3\"", "null", "[3]", "18446744073709551616"}) {
-    EXPECT_FALSE(read_command(message_of(std::string(R"({"layer":)") + wrong + "}", kGetWeights))) << wrong;
+    EXPECT_FALSE(read_command(message_of(std::string(R"({"trained":false,"layer":)") + wrong + "}", kGetWeights))) << wrong;
   }
   EXPECT_TRUE(read_command(message_of(R"({"spec":{},"worker":1})", kConfigure)));
   EXPECT_FALSE(read_command(message_of(R"({"spec":{},"worker":4294967297})", kConfigure))) << "1 in 32 bits";
-  EXPECT_FALSE(read_command(message_of(R"({"layer":3,"more":1})", kGetWeights))) << "a field too many";
+  EXPECT_FALSE(read_command(message_of(R"({"layer":3,"trained":false,"more":1})", kGetWeights))) << "a field too many";
   const auto with_tensors = to_bytes(Command(LoadCommand{0, true, {{"w", torch::ones({2})}}}));
   Bytes clock = message_of("{}", index_in<ClockCommand>(static_cast<Command*>(nullptr)));
   const std::size_t front = 5 + load<std::uint32_t>(with_tensors, 1);
@@ -192,6 +192,7 @@ TEST(Messages, TakeNoNumberOfAStepResultForAnother) {
     nlohmann::json result = {{"loss", 0.5},
                              {"correct", 1},
                              {"samples", 2},
+                             {"terms", 2},
                              {"non_finite", false},
                              {"forward", nlohmann::json::array()},
                              {"backward", nlohmann::json::array()},
@@ -220,7 +221,7 @@ TEST(Messages, QuoteBytesThatAreNotText) {
 // size, so a slow machine changes nothing.
 TEST(Messages, OfSixteenMegabytesCostLittleWhateverTheySay) {
   const Cost honest = cost_of(
-      filled(R"({"epoch":0,"step":0,"chunks":1,"measure_error":false,"loss_scale":1,"batch":0,"training":true,"norms":false,"samples":[)",
+      filled(R"({"epoch":0,"step":0,"chunks":1,"measure_error":false,"loss_scale":1,"terms":0,"training":true,"norms":false,"samples":[)",
              "12345678,", "0]}"));
   ASSERT_TRUE(honest.accepted);
   const double most_seconds = 5 * honest.cpu_seconds + 0.2;

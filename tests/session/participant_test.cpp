@@ -182,11 +182,12 @@ TEST_F(Participant_, RefusesAPlanOfGiants) {
     ConfigureCommand command = configure();
     auto& plan = command.spec;
     plan["model"] = model;
-    plan["data"] = {{"kind", model.starts_with("roberta") || model == "transformer" ? "text" : "images"},
+    plan["data"] = {{"kind", model.starts_with("roberta") || model.starts_with("hf") || model == "transformer" ? "text" : "images"},
                     {"shape", shape},
                     {"classes", 2},
                     {"vocabulary", 10},
-                    {"regression", false}};
+                    {"regression", false},
+                    {"next_token", false}};
     plan["codecs"] = std::vector<std::vector<std::string>>(2, {codec, codec});
     return error(participant.handle(command));
   };
@@ -198,6 +199,8 @@ TEST_F(Participant_, RefusesAPlanOfGiants) {
   EXPECT_NE(refused("cnn", {3, kLarge, kLarge}).find("values per sample"), std::string::npos);
   EXPECT_NE(refused("cnn", {3, 64, 64}, "conv:65536x64").find("is too large"), std::string::npos);
   EXPECT_NE(refused(R"(roberta:{"hidden_size":1048576,"num_attention_heads":1})", {8}).find("weights, got"), std::string::npos);
+  EXPECT_NE(refused(R"(hf:{"model_type":"llama","hidden_size":1048576,"num_hidden_layers":1000})", {8}).find("at most 2^40 weights"),
+            std::string::npos);
   EXPECT_NE(refused("mlp", {4}, std::string(5000, 'x')).find("longer than 4096 bytes"), std::string::npos);
 }
 

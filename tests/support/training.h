@@ -33,7 +33,7 @@ inline layer::Batch random_batch(const data::DataSpec& data, std::int64_t size, 
 }
 
 inline pipeline::LossResult classification_loss(const layer::Tensors& outputs, const torch::Tensor& targets) {
-  const auto& logits = outputs[0];
+  const auto logits = outputs[0].to(torch::kFloat32);
   return {torch::nll_loss(torch::log_softmax(logits, -1), targets, {}, at::Reduction::Sum), logits.detach().argmax(-1).eq(targets).sum(),
           logits.detach()};
 }

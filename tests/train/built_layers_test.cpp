@@ -71,7 +71,7 @@ TEST(BuiltLayers, AreThoseOfTheWorkersThatAreHere) {
 
 TEST(BuiltLayers, OfOthersAreMadeOneAtATimeForTheirFirstWeights) {
   const auto count = std::make_shared<Count>();
-  const InitialWeights initial(counted_layers(10, count), 1, "", model::NewParts::kNone);
+  const InitialWeights initial(counted_layers(10, count), 1, WeightsFiles{}, model::NewParts::kNone);
   for (std::size_t l = 0; l < 10; ++l) EXPECT_EQ(initial.of_layer(l).size(), 1U);
   EXPECT_EQ(count->live, 0);
   EXPECT_EQ(count->most, 1);

@@ -57,6 +57,7 @@ void keep_files_private();
 void add_codec_command(CLI::App& app);
 void add_bench_command(CLI::App& app);
 void add_forward_command(CLI::App& app, const train::Registry& registry);
+void add_generate_command(CLI::App& app, const train::Registry& registry);
 void add_info_command(CLI::App& app, const train::Registry& registry);
 void add_schedule_command(CLI::App& app);
 void add_train_command(CLI::App& app, const train::Registry& registry);

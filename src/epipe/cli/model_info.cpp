@@ -19,7 +19,7 @@ data::DataSpec spec_of(const model::Registry& models, const ModelInfoFlags& flag
   spec.kind = text ? data::DataSpec::Kind::kText : data::DataSpec::Kind::kImages;
   spec.shape = !flags.shape.empty() ? flags.shape : text ? std::vector<std::int64_t>{128} : std::vector<std::int64_t>{3, 224, 224};
   spec.classes = flags.classes > 0 ? flags.classes : text ? 2 : 1000;
-  spec.vocabulary = text ? flags.vocabulary : 0;
+  spec.vocabulary = text && !flags.model.starts_with("hf:") ? flags.vocabulary : 0;
   return spec;
 }
 

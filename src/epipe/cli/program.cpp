@@ -62,6 +62,7 @@ int run(int argc, char** argv, const train::Registry& registry) {
   app.allow_config_extras(CLI::config_extras_mode::error);
   add_train_command(app, registry);
   add_eval_command(app, registry);
+  add_generate_command(app, registry);
   add_serve_command(app, registry);
   add_launch_command(app);
   add_forward_command(app, registry);

@@ -194,7 +194,9 @@ void run_train(const train::Registry& registry, const TrainFlags& given, const C
 
 void run_eval(const train::Registry& registry, const TrainFlags& flags) {
   try {
-    const auto result = train::evaluate(registry, checked(flags), flags.weights);
+    const TrainConfig config = checked(flags);
+    if (flags.weights.empty() && !config.model.starts_with("hf:")) throw UsageError("--weights is required");
+    const auto result = train::evaluate(registry, config, flags.weights);
     fmt::print("validation loss {:.6f}{}\n", result.val_loss, metrics_text(result));
   } catch (const std::invalid_argument& error) {
     throw UsageError(error.what());
@@ -214,7 +216,7 @@ void add_eval_command(CLI::App& app, const train::Registry& registry) {
   auto flags = std::make_shared<TrainFlags>();  // owned by the callback as well
   auto* command = app.add_subcommand("eval", "Loss and accuracy of saved weights on the validation data");
   add_stage_flags(*command, *flags);
-  command->add_option("--weights", flags->weights, "A model.safetensors, or a state dict by torch.save")->required();
+  command->add_option("--weights", flags->weights, "A model.safetensors, or a state dict by torch.save; hf:DIR brings its own");
   command->callback([flags, &registry] { run_eval(registry, *flags); });
 }
 

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <charconv>
 
 #include "epipe/cli/command.h"
@@ -119,7 +120,9 @@ void add_flag(CLI::App& command, TrainFlags& flags, const train::Setting& settin
 }
 
 bool is_of_stages(const train::Setting& setting) {
-  return (setting.section == train::kDataSection && setting.name != "weights") || setting.section == train::kStageSection;
+  constexpr std::array kOfTraining = {"weights", "lora", "freeze", "merge_adapter"};
+  if (std::find(kOfTraining.begin(), kOfTraining.end(), setting.name) != kOfTraining.end()) return false;
+  return setting.section == train::kDataSection || setting.section == train::kStageSection;
 }
 
 void add_no_augment(CLI::App& command, TrainConfig& config) {

@@ -15,6 +15,7 @@ struct DataSpec {
   std::int64_t vocabulary = 0;                      // text: token ids are below this
   bool regression = false;                          // targets are float32 [B, classes]; otherwise int64 [B]
   std::vector<std::string> metrics = {"accuracy"};  // of the validation set, the one to report first; see train/task_metrics.h
+  bool next_token = false;  // targets are int64 [B, T]: the tokens themselves, layer::kNoTarget where nothing is to be predicted
 
   std::int64_t max_length() const { return kind == Kind::kText ? shape.at(0) : 0; }
 };

@@ -71,6 +71,15 @@ bool can_compute(DeviceType device, Precision precision) {
   }
 }
 
+ScalarType product_type(const torch::Tensor& x) {
+  const DeviceType device = x.device().type();
+  return is_enabled(device) ? type_on(device) : x.scalar_type();
+}
+
+torch::Tensor in_type_of(const torch::Tensor& weight, const torch::Tensor& x) {
+  return weight.scalar_type() == torch::kFloat32 ? weight : weight.to(product_type(x));
+}
+
 Autocast::Autocast(DeviceType device, Precision precision, bool keep_casts) : device_(device), active_(precision != Precision::kFp32) {
   if (!active_) return;
   was_enabled_ = is_enabled(device_);

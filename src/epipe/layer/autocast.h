@@ -18,6 +18,11 @@ std::string to_string(Precision precision);
 // Whether this LibTorch convolves and multiplies in this precision on such a device; tried out.
 bool can_compute(torch::DeviceType device, Precision precision);
 
+// The type that products of x compute in on this thread: that of the precision, or x's own.
+torch::ScalarType product_type(const torch::Tensor& x);
+// Weights that are kept in 16 bits, for a product with x; others are as they are.
+torch::Tensor in_type_of(const torch::Tensor& weight, const torch::Tensor& x);
+
 // While it lives, operators of this thread on the device compute in the precision. With kFp32 it does nothing.
 class Autocast {
  public:

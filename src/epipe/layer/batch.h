@@ -19,4 +19,14 @@ struct Batch {
   std::int64_t size() const { return static_cast<std::int64_t>(samples.size()); }
 };
 
+inline constexpr std::int64_t kNoTarget = -100;  // in targets [B, T]: nothing is to be predicted there
+
+// How many predictions its loss is the mean of: one for each sample, or, where targets are tokens, int64 [B, T], one for each that has
+// another before it.
+inline std::int64_t loss_terms(const Batch& batch) {
+  const torch::Tensor& targets = batch.targets;
+  if (!targets.defined() || targets.scalar_type() != torch::kInt64 || targets.dim() != 2) return batch.size();
+  return targets.narrow(1, 1, targets.size(1) - 1).ne(kNoTarget).sum().item<std::int64_t>();
+}
+
 }  // namespace epipe::layer

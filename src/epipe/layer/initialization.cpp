@@ -2,6 +2,7 @@
 
 #include <cmath>
 
+#include "epipe/layer/lora.h"
 #include "epipe/layer/random.h"
 
 namespace epipe::layer {
@@ -20,6 +21,13 @@ void fill(torch::Tensor& weight, Rule rule, double deviation, std::uint64_t key)
   }
 }
 
+// The product of the two starts at 0.
+void initialize_lora(torch::Tensor& weight, const std::string& name, std::uint64_t seed) {
+  if (name.ends_with("lora_A.weight")) return fill(weight, Rule::kUniform, 0, key_of(seed, name));
+  const torch::NoGradGuard no_grad;
+  weight.zero_();
+}
+
 }  // namespace
 
 void initialize(Layer& layer, std::uint64_t seed, const Initialization& how) {
@@ -28,6 +36,10 @@ void initialize(Layer& layer, std::uint64_t seed, const Initialization& how) {
     torch::Tensor weight = item.value();
     if (weight.dim() < 2) continue;  // biases and scales keep what their module gave them
     const std::string name = layer.full_name(item.key());
+    if (is_lora(name)) {
+      initialize_lora(weight, name, seed);
+      continue;
+    }
     fill(weight, weight.dim() == 2 ? how.linear : how.convolution, how.deviation, key_of(seed, name));
     if (!how.random_bias || weight.dim() != 2) continue;
     const std::string bias_key = item.key().substr(0, item.key().size() - std::string_view("weight").size()) + "bias";

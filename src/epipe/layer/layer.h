@@ -11,6 +11,7 @@
 namespace epipe::layer {
 
 using Tensors = std::vector<torch::Tensor>;
+class KeyValueCache;  // attention.h
 
 // Where in a run a forward happens. All randomness is a function of this and of names, never of timing or placement.
 struct ForwardContext {
@@ -24,6 +25,7 @@ struct ForwardContext {
   // False where a loop of one's own runs the layers, batch by batch and nothing twice: BatchNorm moves its statistics with every forward
   // and dropout draws from LibTorch's generator, as PyTorch's own do.
   bool pipelined = true;
+  KeyValueCache* cache = nullptr;  // of the tokens before these, where text is generated token by token; null: the tokens are the first
 };
 
 // The smallest unit of a model: one or several tensors in, one or several out. Parameters and buffers are the module's; in weights
@@ -44,6 +46,10 @@ class Layer : public torch::nn::Module {
   // Once per batch, after its backward: statistics gathered by the micro-batches become part of the layer, or are dropped.
   virtual void commit_batch();
   virtual void discard_batch();
+  // Once per batch, after its last backward and before anybody uses its gradients: a layer that uses a parameter of another one on the
+  // same worker adds its own part to that gradient. `late_gradients` are those parameters.
+  virtual void finish_gradients() {}
+  virtual Tensors late_gradients() const { return {}; }
   // What was gathered so far, float64 [n] on the CPU; n never changes. Its sum over replicas, set in each before the commit, makes each
   // commit as if it had seen the whole batch.
   virtual torch::Tensor batch_totals() const;

@@ -4,6 +4,7 @@
 #include <torch/types.h>
 
 #include "epipe/layer/layer.h"
+#include "epipe/layer/lora.h"
 
 // What layers are built of: parameters under the names torchvision and PyTorch give them, and one forward each.
 namespace epipe::layer {
@@ -12,15 +13,47 @@ namespace epipe::layer {
 // allocated: shapes may come from a peer.
 torch::Tensor new_weight(torch::IntArrayRef shape);
 
-// y = x W^T + b. weight [out, in], bias [out]
+// y = x W^T + b, and what LoRA adds. weight [out, in], bias [out]
 class Linear : public torch::nn::Module {
  public:
-  Linear(std::int64_t in, std::int64_t out);
-  torch::Tensor forward(const torch::Tensor& x) const;
+  struct Options {
+    bool bias = true;
+    bool input_first = false;  // weight [in, out], as GPT-2 has it
+  };
+  Linear(std::int64_t in, std::int64_t out) : Linear(in, out, Options()) {}
+  Linear(std::int64_t in, std::int64_t out, const Options& options);
+  torch::Tensor forward(const torch::Tensor& x, const ForwardContext& at) const;
   double flops(std::int64_t rows) const { return 2.0 * static_cast<double>(rows * weight.numel()); }
 
+  // Two thin matrices beside the weights: lora_A.weight [rank, in], lora_B.weight [out, rank]. `name` is what dropout draws by.
+  void add_lora(const LoraConfig& config, const std::string& name);
+
   torch::Tensor weight;
-  torch::Tensor bias;
+  torch::Tensor bias;  // undefined without one
+
+ private:
+  struct Lora {
+    LoraConfig config;
+    std::string name;
+    torch::Tensor a;  // as they are registered
+    torch::Tensor b;
+  };
+  torch::Tensor product(const torch::Tensor& x) const;
+
+  bool input_first_;
+  std::unique_ptr<Lora> lora_;  // null: none
+};
+
+// x / rms(x) * weight over the last dim, in float32. weight [features]
+class RmsNorm : public torch::nn::Module {
+ public:
+  RmsNorm(std::int64_t features, double eps);
+  torch::Tensor forward(const torch::Tensor& x) const;
+
+  torch::Tensor weight;
+
+ private:
+  double eps_;
 };
 
 // A row of weight for each index. weight [rows, features]

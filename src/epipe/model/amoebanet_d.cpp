@@ -136,7 +136,7 @@ class AmoebaClassifier final : public layer::Layer {
   AmoebaClassifier(std::int64_t channels, std::int64_t classes)
       : Layer("classifier"), linear_(register_module("fc", std::make_shared<layer::Linear>(channels, classes))) {}
 
-  Tensors forward(const Tensors& in, const ForwardContext&) override { return {linear_->forward(in[0].mean({2, 3}))}; }
+  Tensors forward(const Tensors& in, const ForwardContext& at) override { return {linear_->forward(in[0].mean({2, 3}), at)}; }
   double flops(const Tensors& in, const Tensors&) const override {
     return static_cast<double>(in[0].numel()) + linear_->flops(in[0].size(0));
   }

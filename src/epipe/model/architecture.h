@@ -24,6 +24,12 @@ struct Architecture {
   std::vector<LayerMaker> layers{};
   std::vector<std::string> notes{};   // what its user must know, one sentence each
   std::string single_layer_reason{};  // why it is one layer where a user may expect several; empty: it is as it is
+  // Where the first and the last layer share weights: makes them do so, once they are made; layers of other processes are null. Both must
+  // be on one worker.
+  std::function<void(const std::vector<std::shared_ptr<layer::Layer>>&)> share{};
+  bool task_head = true;                    // the last layer is made for the data: beside LoRA, it is trained whole
+  bool input_first = false;                 // linear layers keep weights [in, out]
+  std::vector<std::string> lora_targets{};  // the linear layers that LoRA adapts unless told otherwise, by the last part of their names
 };
 
 // Makes T(arguments...), which has this name.

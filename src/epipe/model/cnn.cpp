@@ -35,7 +35,7 @@ class PooledClassifier final : public layer::Layer {
   PooledClassifier(const std::string& name, std::int64_t channels, std::int64_t classes)
       : Layer(name), linear_(register_module("linear", std::make_shared<layer::Linear>(channels, classes))) {}
 
-  Tensors forward(const Tensors& in, const ForwardContext&) override { return {linear_->forward(in[0].mean({2, 3}))}; }
+  Tensors forward(const Tensors& in, const ForwardContext& at) override { return {linear_->forward(in[0].mean({2, 3}), at)}; }
   double flops(const Tensors& in, const Tensors&) const override {
     return static_cast<double>(in[0].numel()) + linear_->flops(in[0].size(0));
   }

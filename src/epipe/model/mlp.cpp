@@ -21,8 +21,8 @@ class MlpLayer final : public layer::Layer {
   MlpLayer(const std::string& name, std::int64_t in, std::int64_t out, bool relu)
       : Layer(name), linear_(register_module("linear", std::make_shared<layer::Linear>(in, out))), relu_(relu) {}
 
-  layer::Tensors forward(const layer::Tensors& in, const layer::ForwardContext&) override {
-    const auto y = linear_->forward(in[0].flatten(1));
+  layer::Tensors forward(const layer::Tensors& in, const layer::ForwardContext& at) override {
+    const auto y = linear_->forward(in[0].flatten(1), at);
     return {relu_ ? torch::relu(y) : y};
   }
   double flops(const layer::Tensors& in, const layer::Tensors&) const override { return linear_->flops(in[0].size(0)); }

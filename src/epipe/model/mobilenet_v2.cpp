@@ -97,7 +97,7 @@ class MobileNetClassifier final : public layer::Layer {
 
   Tensors forward(const Tensors& in, const ForwardContext& at) override {
     const auto pooled = torch::adaptive_avg_pool2d(in[0], {1, 1}).flatten(1);
-    return {linear_->forward(layer::dropout(pooled, kMobileNetDropout, at, "classifier.0"))};
+    return {linear_->forward(layer::dropout(pooled, kMobileNetDropout, at, "classifier.0"), at)};
   }
   double flops(const Tensors& in, const Tensors&) const override {
     return static_cast<double>(in[0].numel()) + linear_->flops(in[0].size(0));

@@ -19,6 +19,7 @@ Model build(const Architecture& architecture, const std::function<bool(std::size
       throw std::logic_error(fmt::format("expected layer {}, got {}", maker.name, model.layers[i]->name()));
     }
   }
+  if (architecture.share) architecture.share(model.layers);
   return model;
 }
 

@@ -146,7 +146,8 @@ Registry builtin_models() {
   models.add({"vgg13", "", kImages, make_vgg13});
   models.add({"amoebanet_d", "[CELLSxFILTERS]", kImages, make_amoebanet_d});
   models.add({"roberta-base", "", kText, make_roberta_base});
-  models.add({"roberta", "DIR", kText, make_roberta, "{", roberta_config_text});
+  models.add({"roberta", "DIR", kText, make_roberta, "{", encoder_config_text});
+  models.add({"hf", "DIR", kText, make_hf, "{", hf_config_text});
   models.add(torchscript_entry());
   return models;
 }

@@ -103,8 +103,8 @@ class ResNetClassifier final : public layer::Layer {
   ResNetClassifier(std::int64_t channels, std::int64_t classes)
       : Layer("fc", ""), linear_(register_module("fc", std::make_shared<layer::Linear>(channels, classes))) {}
 
-  Tensors forward(const Tensors& in, const ForwardContext&) override {
-    return {linear_->forward(torch::adaptive_avg_pool2d(in[0], {1, 1}).flatten(1))};
+  Tensors forward(const Tensors& in, const ForwardContext& at) override {
+    return {linear_->forward(torch::adaptive_avg_pool2d(in[0], {1, 1}).flatten(1), at)};
   }
   double flops(const Tensors& in, const Tensors&) const override {
     return static_cast<double>(in[0].numel()) + linear_->flops(in[0].size(0));

@@ -52,13 +52,14 @@ class TransformerAttention final : public layer::Layer {
   Tensors forward(const Tensors& in, const ForwardContext& at) override {
     const auto batch = in[0].size(0);
     const auto length = in[0].size(1);
-    const auto heads = qkv_->forward(norm_->forward(in[0])).view({batch, length, 3, kHeads, kFeatures / kHeads}).permute({2, 0, 3, 1, 4});
+    const auto heads =
+        qkv_->forward(norm_->forward(in[0]), at).view({batch, length, 3, kHeads, kFeatures / kHeads}).permute({2, 0, 3, 1, 4});
     // [B, heads, T, T], and softmax, in float32 under mixed precision too
     auto scores =
         torch::matmul(heads[0], heads[1].transpose(-1, -2)).to(torch::kFloat32) / std::sqrt(static_cast<double>(kFeatures / kHeads));
     if (!at.side.empty()) scores = scores.masked_fill(at.side[0].view({batch, 1, 1, length}) == 0, -1e9);
     const auto mixed = torch::matmul(torch::softmax(scores, -1), heads[2]).transpose(1, 2).reshape({batch, length, kFeatures});
-    return {in[0] + layer::dropout(out_->forward(mixed), kTransformerDropout, at, name() + ".dropout")};
+    return {in[0] + layer::dropout(out_->forward(mixed, at), kTransformerDropout, at, name() + ".dropout")};
   }
   double flops(const Tensors& in, const Tensors&) const override {
     const auto tokens = in[0].size(0) * in[0].size(1);
@@ -81,7 +82,7 @@ class TransformerFeedForward final : public layer::Layer {
         down_(register_module("down", std::make_shared<Linear>(4 * kFeatures, kFeatures))) {}
 
   Tensors forward(const Tensors& in, const ForwardContext& at) override {
-    const auto y = down_->forward(torch::gelu(up_->forward(norm_->forward(in[0]))));
+    const auto y = down_->forward(torch::gelu(up_->forward(norm_->forward(in[0]), at)), at);
     return {in[0] + layer::dropout(y, kTransformerDropout, at, name() + ".dropout")};
   }
   double flops(const Tensors& in, const Tensors&) const override {
@@ -105,9 +106,9 @@ class TextClassifier final : public layer::Layer {
 
   Tensors forward(const Tensors& in, const ForwardContext& at) override {
     const auto x = norm_->forward(in[0]);
-    if (at.side.empty()) return {linear_->forward(x.mean(1))};
+    if (at.side.empty()) return {linear_->forward(x.mean(1), at)};
     const auto mask = at.side[0].to(x.scalar_type()).unsqueeze(-1);  // [B, T, 1]
-    return {linear_->forward((x * mask).sum(1) / mask.sum(1).clamp_min(1))};
+    return {linear_->forward((x * mask).sum(1) / mask.sum(1).clamp_min(1), at)};
   }
   double flops(const Tensors& in, const Tensors&) const override {
     return static_cast<double>(in[0].numel()) + linear_->flops(in[0].size(0));

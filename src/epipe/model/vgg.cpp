@@ -56,7 +56,7 @@ class LinearLayer final : public layer::Layer {
 
   Tensors forward(const Tensors& in, const ForwardContext& at) override {
     const auto x = index_ == 0 ? torch::adaptive_avg_pool2d(in[0], {kPooled, kPooled}).flatten(1) : in[0];
-    const auto y = linear_->forward(x);
+    const auto y = linear_->forward(x, at);
     if (index_ == kLast) return {y};
     return {layer::dropout(layer::relu(y), kVggDropout, at, fmt::format("classifier.{}", index_ + 2))};
   }

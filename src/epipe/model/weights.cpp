@@ -7,6 +7,8 @@
 #include <array>
 
 #include "epipe/base/file.h"
+#include "epipe/layer/lora.h"
+#include "epipe/model/hf_folder.h"
 #include "epipe/model/safetensors.h"
 #include "epipe/model/state_dict.h"
 
@@ -15,9 +17,6 @@ namespace {
 
 constexpr std::uint64_t kMaxWeightsBytes = std::uint64_t{1} << 36;
 constexpr std::size_t kMaxListedNames = 6;
-// Of a RoBERTa that was trained for another task, or buffers that older versions saved.
-constexpr std::array<std::string_view, 4> kOtherTasks = {"lm_head.", "roberta.pooler.", "pooler.", "roberta.embeddings.position_ids"};
-constexpr std::string_view kRobertaPrefix = "roberta.";
 constexpr std::string_view kZip = "PK\x03\x04";  // a state dict by torch.save
 constexpr std::string_view kOldStateDict = "\x80\x02";
 constexpr std::string_view kCounter = "num_batches_tracked";
@@ -43,25 +42,54 @@ std::string list(const std::vector<std::string>& names) {
   return fmt::format("{}{}", fmt::join(names.begin(), names.begin() + static_cast<std::ptrdiff_t>(shown), ", "), rest);
 }
 
+// How files of Hugging Face's differ from the models that are made here.
+struct HfFamily {
+  std::string_view marker;                      // a tensor that these models have
+  std::string_view prefix;                      // that a file without a task's head lacks
+  std::array<std::string_view, 4> other_tasks;  // beginnings of names: parts for other tasks
+  std::array<std::string_view, 3> computed;     // ends of names: tables that older versions saved
+};
+constexpr std::array kHfFamilies = {
+    HfFamily{
+        "roberta.embeddings.word_embeddings.weight", "roberta.", {"lm_head.", "roberta.pooler.", "pooler."}, {"embeddings.position_ids"}},
+    HfFamily{"bert.embeddings.word_embeddings.weight", "bert.", {"cls.", "qa_outputs."}, {"embeddings.position_ids"}},
+    HfFamily{"transformer.wte.weight", "transformer.", {"lm_head.", "score."}, {".attn.bias", ".attn.masked_bias"}},
+    HfFamily{"model.embed_tokens.weight", "model.", {"lm_head.", "score."}, {".rotary_emb.inv_freq"}},
+};
+
+const HfFamily* family_of(const NamedTensors& to) {
+  const auto* const found =
+      std::find_if(kHfFamilies.begin(), kHfFamilies.end(), [&](const HfFamily& family) { return to.contains(std::string(family.marker)); });
+  return found == kHfFamilies.end() ? nullptr : found;
+}
+
 // "encoder.layer.0..." of a bare RobertaModel -> "roberta.encoder.layer.0..."
 void add_prefix(NamedTensors& from, const NamedTensors& to) {
+  const HfFamily* const family = family_of(to);
+  if (family == nullptr) return;
   for (const auto& [name, tensor] : NamedTensors(from)) {
-    const std::string full = std::string(kRobertaPrefix) + name;
+    const std::string full = std::string(family->prefix) + name;
     if (to.contains(name) || !to.contains(full) || from.contains(full)) continue;
     from[full] = tensor;
     from.erase(name);
   }
 }
 
-// Takes out what belongs to other tasks; its names.
+// Takes out what belongs to other tasks, and what is computed anyway; the names of the former.
 std::vector<std::string> take_other_tasks(NamedTensors& from, const NamedTensors& to) {
-  if (!to.contains("roberta.embeddings.word_embeddings.weight")) return {};
+  const HfFamily* const family = family_of(to);
+  if (family == nullptr) return {};
   std::vector<std::string> names;
-  for (const auto& [name, tensor] : from) {
-    const auto fits = [&key = name](std::string_view other) { return key.starts_with(other); };
-    if (!to.contains(name) && std::any_of(kOtherTasks.begin(), kOtherTasks.end(), fits)) names.push_back(name);
+  const auto any_of = [](const auto& list, const auto& fits) {
+    return std::any_of(list.begin(), list.end(), [&](std::string_view part) { return !part.empty() && fits(part); });
+  };
+  for (const auto& [name, tensor] : NamedTensors(from)) {
+    if (to.contains(name)) continue;
+    const bool computed = any_of(family->computed, [&key = name](std::string_view end) { return key.ends_with(end); });
+    const bool other = any_of(family->other_tasks, [&key = name](std::string_view begin) { return key.starts_with(begin); });
+    if (other && !computed) names.push_back(name);
+    if (other || computed) from.erase(name);
   }
-  for (const auto& name : names) from.erase(name);
   return names;
 }
 
@@ -81,8 +109,8 @@ struct Expected {
 };
 
 void add_layer(Expected& expected, const layer::Layer& layer, bool last, const NamedTensors& tensors) {
-  if (last || layer.name().starts_with(kCodecPrefix)) {
-    for (const auto& [name, tensor] : tensors) expected.may_be_new.push_back(name);
+  for (const auto& [name, tensor] : tensors) {
+    if (last || layer.name().starts_with(kCodecPrefix) || layer::is_lora(name)) expected.may_be_new.push_back(name);
   }
   expected.tensors.insert(tensors.begin(), tensors.end());
 }
@@ -140,6 +168,11 @@ Result<std::vector<std::string>> fit(NamedTensors& from, Expected& expected, New
 }  // namespace
 
 Result<NamedTensors> read_weights(const std::string& path) {
+  if (is_folder(path)) {
+    auto mapped = map_weights(path);
+    if (!mapped) return mapped.error();
+    return std::move(mapped.value().tensors);
+  }
   const auto bytes = read_file(path, kMaxWeightsBytes);
   if (!bytes) return bytes.error();
   auto tensors = parse(bytes.value());
@@ -147,7 +180,30 @@ Result<NamedTensors> read_weights(const std::string& path) {
   return tensors;
 }
 
+namespace {
+
+// Several files are one set of weights; no tensor may be in two of them.
+Result<MappedWeights> map_folder(const std::string& folder) {
+  const auto files = hf_weight_files(folder);
+  if (!files) return files.error();
+  MappedWeights all;
+  for (const std::string& path : files.value()) {
+    auto part = map_weights(path);
+    if (!part) return part.error();
+    all.tensors.merge(part.value().tensors);
+    if (!part.value().tensors.empty()) {
+      return Error{ErrorCode::kBadFile,
+                   fmt::format("{}: {} is in another file of {} already", path, in_quotes(part.value().tensors.begin()->first), folder)};
+    }
+    all.files.insert(all.files.end(), part.value().files.begin(), part.value().files.end());
+  }
+  return all;
+}
+
+}  // namespace
+
 Result<MappedWeights> map_weights(const std::string& path) {
+  if (is_folder(path)) return map_folder(path);
   auto file = MappedFile::open(path);
   if (!file) return file.error();
   const ByteView bytes = file.value()->bytes();
@@ -155,11 +211,11 @@ Result<MappedWeights> map_weights(const std::string& path) {
   if (starts_with(bytes, kZip) || starts_with(bytes, kOldStateDict)) {
     auto tensors = parse(bytes);
     if (!tensors) return named(tensors.error());
-    return MappedWeights{std::move(tensors).value(), nullptr};
+    return MappedWeights{std::move(tensors).value(), {}};
   }
   auto mapped = parse_safetensors(file.value());
   if (!mapped) return named(mapped.error());
-  return MappedWeights{std::move(mapped.value().tensors), std::move(file).value()};
+  return MappedWeights{std::move(mapped.value().tensors), {std::move(file).value()}};
 }
 
 Result<std::vector<std::string>> load_weights(const Model& model, NamedTensors from, NewParts new_parts) {

@@ -10,14 +10,15 @@
 // Weights files of torchvision, Hugging Face and epipe.
 namespace epipe::model {
 
-// A safetensors file, or a state dict by torch.save (.pth, .pt, .bin); which one is seen from its first bytes.
+// A safetensors file, or a state dict by torch.save (.pth, .pt, .bin); which one is seen from its first bytes. Or a folder by Hugging Face
+// (hf_folder.h).
 Result<NamedTensors> read_weights(const std::string& path);
 
-// The same without reading the values of a safetensors file before they are needed: they lie in `file`, and must not be written to. Null
+// The same without reading the values of safetensors before they are needed: they lie in `files`, and must not be written to. Without any
 // for a state dict, which is in memory.
 struct MappedWeights {
   NamedTensors tensors;
-  std::shared_ptr<MappedFile> file;  // shared with the tensors
+  std::vector<std::shared_ptr<MappedFile>> files;  // shared with the tensors
 };
 Result<MappedWeights> map_weights(const std::string& path);
 
@@ -29,8 +30,9 @@ enum class NewParts : std::uint8_t {
 // Puts a file's tensors into the model, all or nothing. An error lists names that are missing, extra or of another shape. Returns what its
 // user should know, one sentence each: parts that start fresh, tensors that were ignored.
 //
-// Names are torchvision's or Hugging Face's. A RoBERTa may come without its head, without the prefix "roberta.", or with parts for other
-// tasks. BatchNorm's num_batches_tracked may be missing or of shape [1].
+// Names are torchvision's or Hugging Face's. A model of Hugging Face's may come without its head, without the prefix of its task
+// ("roberta.", "transformer.", "model."), with parts for other tasks, and with tables that are computed anyway. BatchNorm's
+// num_batches_tracked may be missing or of shape [1].
 Result<std::vector<std::string>> load_weights(const Model& model, NamedTensors from, NewParts new_parts);
 
 // The same for a model of which nobody has built all layers: the file's tensors under the model's names.

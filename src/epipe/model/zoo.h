@@ -21,13 +21,16 @@ Architecture make_vgg13(const data::DataSpec& data, const std::string& argument)
 Architecture make_amoebanet_d(const data::DataSpec& data, const std::string& argument);
 Architecture make_roberta_base(const data::DataSpec& data, const std::string& argument);
 Architecture make_roberta(const data::DataSpec& data, const std::string& argument);
+Architecture make_hf(const data::DataSpec& data, const std::string& argument);
 Architecture make_torchscript(const data::DataSpec& data, const std::string& argument);
 
 // The same from a stream; errors call it `what`.
 Architecture read_torchscript(std::istream& in, const std::string& what);
 
 // What the config.json of a RoBERTa says, as the argument that opens no file.
-std::string roberta_config_text(const std::string& argument);
+std::string encoder_config_text(const std::string& argument);
+// The same of a folder by Hugging Face.
+std::string hf_config_text(const std::string& argument);
 
 // Throw std::invalid_argument for data of another kind.
 void require_images(std::string_view model, const data::DataSpec& data);

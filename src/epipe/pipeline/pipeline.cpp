@@ -73,6 +73,7 @@ class Pipeline::Impl {
   }
   void make_stages(const std::vector<std::shared_ptr<Layer>>& layers);
   void make_hooks();
+  bool is_late(const torch::Tensor& parameter) const;
   std::unique_ptr<Cut> make_cut(int j);
   const schedule::Schedule& schedule_for(int chunks, bool training);
   std::exception_ptr on_threads(const std::function<void(std::size_t)>& work);
@@ -133,6 +134,18 @@ void Pipeline::Impl::make_stages(const std::vector<std::shared_ptr<Layer>>& laye
   }
 }
 
+// Its gradient is complete only when the layer that shares it has added its part.
+bool Pipeline::Impl::is_late(const torch::Tensor& parameter) const {
+  for (const Stage& stage : stages_) {
+    for (const auto& layer : stage.layers()) {
+      for (const auto& late : layer->late_gradients()) {
+        if (late.is_same(parameter)) return true;
+      }
+    }
+  }
+  return false;
+}
+
 // In the workers' threads: autograd adds a gradient on the stream on which its hook was made.
 void Pipeline::Impl::make_hooks() {
   if (config_.remote.workers.size() + 1 != static_cast<std::size_t>(workers())) {
@@ -144,7 +157,9 @@ void Pipeline::Impl::make_hooks() {
       if (worker_of(static_cast<int>(j)) != worker) continue;
       std::vector<torch::Tensor> parameters;
       for (const auto& layer : stages_[j].layers()) {
-        for (const auto& parameter : layer->parameters()) parameters.push_back(parameter);
+        for (const auto& parameter : layer->parameters()) {
+          if (!is_late(parameter)) parameters.push_back(parameter);
+        }
       }
       hooks_[j] = std::make_unique<GradientHooks>(parameters, [this](const torch::Tensor& p) { config_.exchange->ready(p); });
     }
@@ -182,6 +197,7 @@ const schedule::Schedule& Pipeline::Impl::schedule_for(int chunks, bool training
   if (!made) throw std::invalid_argument(made.error().message);
   if (const auto valid = schedule::validate(made.value(), queue_capacity(name)); !valid) throw std::logic_error(valid.error().message);
   if (!training) keep_forwards(made.value());
+  if (training) schedule::drop_backwards(made.value(), config_.first_trained);
   return schedules_.emplace(std::pair{chunks, training}, std::move(made).value()).first->second;
 }
 
@@ -189,7 +205,8 @@ StepResult Pipeline::Impl::run(const Batch& batch, StepId id, bool training, con
   failure_.rethrow_if_any();
   const int chunk_count = id.chunks > 0 ? id.chunks : config_.chunks;
   auto chunks = split(batch.size(), chunk_count);
-  Run run{batch, id, training, then, std::move(chunks), schedule_for(chunk_count, training)};
+  const std::int64_t terms = std::max<std::int64_t>(1, id.terms > 0 ? id.terms : layer::loss_terms(batch));
+  Run run{batch, id, training, then, std::move(chunks), terms, schedule_for(chunk_count, training)};
   const auto m = static_cast<std::size_t>(chunk_count);
   run.losses.resize(m);
   run.correct.resize(m);
@@ -229,7 +246,8 @@ void Pipeline::Impl::run_worker(std::size_t worker, Run& run) {
 StepResult Pipeline::Impl::collect(const Run& run) {
   StepResult result;
   result.samples = run.batch.size();
-  result.loss = sum_of(run.losses) / static_cast<double>(result.samples);
+  result.terms = layer::loss_terms(run.batch);
+  result.loss = sum_of(run.losses) / static_cast<double>(std::max<std::int64_t>(1, result.terms));
   result.correct = sum_of(run.correct);
   result.non_finite = run.non_finite;
   result.workers = times_;

@@ -61,6 +61,7 @@ struct PipelineConfig {
   GradientExchange* exchange = nullptr;                  // of the only worker that is here, with its replicas; outlives the pipeline
   Tracer* tracer = nullptr;                              // outlives the pipeline; null: no timeline
   TensorObserver observer{};                             // null: nobody looks
+  int first_trained = 0;  // stages before it have nothing to train: they run no backward, and the cuts between them carry no gradients
   std::uint64_t seed = 0;
 };
 
@@ -70,13 +71,13 @@ struct StepId {
   std::uint64_t step = 0;
   int chunks = 0;              // micro-batches, where not those of the configuration: the last batch of an epoch may be small
   bool measure_error = false;  // compare what is encoded with what will be decoded, for the metrics; costs a decode per tensor
-  std::int64_t samples = 0;    // over which the loss is the mean, where the batch is a part of a larger one; 0: its own
+  std::int64_t terms = 0;      // that the loss is the mean of, where the batch is a part of a larger one; 0: layer::loss_terms() of it
   double loss_scale = 1;       // a power of two: gradients are those of the loss times this
 };
 
-// What a loss makes of the last layer's outputs for one micro-batch.
+// What a loss makes of the last layer's outputs, in the type they have, for one micro-batch.
 struct LossResult {
-  torch::Tensor sum;            // over the samples; scalar, with its graph
+  torch::Tensor sum;            // over the terms, in float32; scalar, with its graph
   torch::Tensor correct{};      // samples predicted right, or whatever the metric sums; scalar; undefined: 0
   torch::Tensor predictions{};  // kept by evaluate() when defined
 };
@@ -100,9 +101,10 @@ struct WorkerTimes {
 
 // What is known in this process: of workers elsewhere, zeros.
 struct StepResult {
-  double loss = 0;  // the mean over the samples of this batch, for any chunking; where the last stage is
+  double loss = 0;  // the mean over the terms of this batch, for any chunking; where the last stage is
   double correct = 0;
   std::int64_t samples = 0;
+  std::int64_t terms = 0;                   // predictions that loss and correct are of: samples, or tokens
   bool non_finite = false;                  // with loss scaling: a gradient here holds NaN or Inf
   std::vector<boundary::Traffic> forward;   // by cut
   std::vector<boundary::Traffic> backward;  // by cut

@@ -28,6 +28,7 @@ void WorkerRun::execute() {
   GradientExchange* const exchange = run_.training ? parts_.config.exchange : nullptr;
   if (exchange != nullptr) exchange->begin(run_.id.step);
   for (const Action& action : run_.schedule.per_worker[static_cast<std::size_t>(worker_)]) run(action);
+  if (run_.training) finish_gradients();
   if (exchange != nullptr) exchange_gradients();
   if (run_.training && parts_.config.loss_scaling) look_for_non_finite();
   if (run_.then) do_then();
@@ -40,6 +41,17 @@ void WorkerRun::run(const Action& action) {
     case Kind::kBackward:
     case Kind::kBackwardInput: return backward(action);
     case Kind::kBackwardWeights: return backward_weights(action);
+  }
+}
+
+void WorkerRun::finish_gradients() {
+  for (std::size_t j = 0; j < parts_.stages.size(); ++j) {
+    if (!has(j)) continue;
+    for (const auto& layer : parts_.stages[j].layers()) {
+      layer->finish_gradients();
+      if (parts_.config.exchange == nullptr) continue;
+      for (const auto& parameter : layer->late_gradients()) parts_.config.exchange->ready(parameter);
+    }
   }
 }
 
@@ -76,7 +88,8 @@ void WorkerRun::forward(const Action& action) {
   {
     const Span span(times_.forward, parts_.config.tracer, worker_, "forward", run_.id.step, schedule::to_string(action));
     const ForwardContext at = context(micro_batch);
-    tensors = run_.training ? stage(j).forward(i, tensors, j > 0, at) : stage(j).evaluate(tensors, at);
+    const int first = parts_.config.first_trained;
+    tensors = run_.training && j >= first ? stage(j).forward(i, tensors, j > first, at) : stage(j).evaluate(tensors, at);
     if (is_last(j)) finish_forward(i, tensors);
   }
   if (is_last(j)) return;
@@ -97,7 +110,7 @@ Tensors WorkerRun::recv(int j, Direction direction, int i) {
 }
 
 // The loss of micro-batch i, from which the backward of the last stage starts. It is the mean over the batch, so each micro-batch
-// contributes its sum divided by the samples of the whole batch. Losses are computed in float32. Dividing by a power of two is exact, so
+// contributes its sum divided by the terms of the whole batch. Dividing by a power of two is exact, so
 // the loss scale changes no digit of a gradient. Nothing here waits for the device.
 void WorkerRun::finish_forward(int i, const Tensors& outputs) {
   const auto index = static_cast<std::size_t>(i);
@@ -108,15 +121,12 @@ void WorkerRun::finish_forward(int i, const Tensors& outputs) {
     if (recomputes) end = end.detach().requires_grad_(end.is_floating_point());
   }
   const torch::AutoGradMode grad(run_.training);
-  Tensors values;
-  for (const auto& end : ends) values.push_back(end.is_floating_point() ? end.to(torch::kFloat32) : end);
-  const LossResult result = parts_.loss(values, targets.defined() ? targets.to(values[0].device()) : targets);
+  const LossResult result = parts_.loss(ends, targets.defined() ? targets.to(ends[0].device()) : targets);
   run_.losses[index] = sent_to_host(result.sum.detach());
   run_.correct[index] = sent_to_host(result.correct);
   run_.predictions[index] = result.predictions;
   if (!run_.training) return;
-  const std::int64_t samples = run_.id.samples > 0 ? run_.id.samples : run_.batch.size();
-  torch::Tensor scaled = result.sum / (static_cast<double>(samples) / run_.id.loss_scale);
+  torch::Tensor scaled = result.sum / (static_cast<double>(run_.terms) / run_.id.loss_scale);
   if (!recomputes) {
     run_.scaled_losses[index] = std::move(scaled);
     return;
@@ -136,7 +146,7 @@ void WorkerRun::backward(const Action& action) {
     of_inputs = stage_backward(action, gradients);
     if (hooks != nullptr) hooks->finish();
   }
-  if (j > 0) send(j - 1, Direction::kBackward, i, std::move(of_inputs));
+  if (j > parts_.config.first_trained) send(j - 1, Direction::kBackward, i, std::move(of_inputs));
 }
 
 void WorkerRun::backward_weights(const Action& action) {

@@ -22,6 +22,7 @@ struct Run {
   bool training;
   const Pipeline::WorkerJob& then;
   std::vector<Chunk> chunks;
+  std::int64_t terms;  // that the loss is the mean of
   const schedule::Schedule& schedule;
   std::vector<torch::Tensor> losses{};         // summed over the samples, on the host; undefined where the last stage is elsewhere
   std::vector<torch::Tensor> correct{};        // on the host
@@ -58,6 +59,7 @@ class WorkerRun {
   void send(int j, wire::Direction direction, int i, Tensors tensors);
   Tensors recv(int j, wire::Direction direction, int i);
   void finish_forward(int i, const Tensors& outputs);
+  void finish_gradients();
   void exchange_gradients();
   void look_for_non_finite();
   void do_then();

@@ -25,4 +25,10 @@ std::optional<Action> Schedule::source(const Action& a) const {
   return Action{kind_of(*direction, before), a.micro_batch, before};
 }
 
+void drop_backwards(Schedule& schedule, int first_trained) {
+  for (auto& actions : schedule.per_worker) {
+    std::erase_if(actions, [&](const Action& a) { return a.kind != Kind::kForward && a.stage < first_trained; });
+  }
+}
+
 }  // namespace epipe::schedule

@@ -79,4 +79,7 @@ struct Schedule {
   std::optional<Action> source(const Action& a) const;
 };
 
+// Stages before `first_trained` have nothing to train: their backwards go, and nobody waits for them. The rest is in order still.
+void drop_backwards(Schedule& schedule, int first_trained);
+
 }  // namespace epipe::schedule

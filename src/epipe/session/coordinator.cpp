@@ -196,8 +196,9 @@ void Coordinator::save() {
 }
 
 // A peer decides about values, and about nothing else.
-void Coordinator::check_weights(const Peer& peer, std::size_t layer, const NamedTensors& weights) const {
-  const NamedTensors expected = config_.expected_weights(layer);
+void Coordinator::check_weights(const Peer& peer, std::size_t layer, const NamedTensors& weights, bool trained_only) const {
+  NamedTensors expected = config_.expected_weights(layer);
+  if (trained_only) std::erase_if(expected, [](const auto& item) { return !item.second.requires_grad(); });
   const auto fits = model::check_fits(weights, expected);
   if (!fits) throw PeerFailed(fmt::format("{}: layer {}: {}", peer.name(), layer, fits.error().message));
   for (const auto& [name, tensor] : weights) {
@@ -207,18 +208,18 @@ void Coordinator::check_weights(const Peer& peer, std::size_t layer, const Named
 }
 
 // Other replicas have the same.
-void Coordinator::visit_weights(const std::function<void(const NamedTensors& layer)>& visit) {
+void Coordinator::visit_weights(const std::function<void(const NamedTensors& layer)>& visit, bool trained_only) {
   confirm_commit();
   for (std::size_t layer = 0; layer < local_->layers(); ++layer) {
     const int worker = local_->worker_of_layer(layer);
     const auto at =
         std::find_if(peers_.begin(), peers_.end(), [&](const auto& peer) { return !peer->leads() && peer->worker() == worker; });
     if (at == peers_.end()) {
-      visit(local_->weights(layer));
+      visit(local_->weights(layer, trained_only));
     } else {
-      (*at)->send(WeightsCommand{layer});
+      (*at)->send(WeightsCommand{layer, trained_only});
       const WeightsReply reply = (*at)->recv<WeightsReply>();
-      check_weights(**at, layer, reply.weights);
+      check_weights(**at, layer, reply.weights, trained_only);
       visit(reply.weights);
     }
   }

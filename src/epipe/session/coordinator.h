@@ -32,7 +32,7 @@ struct CoordinatorConfig {
   bool was_over = false;                               // the run has written its weights: servers may have forgotten it
   // The weights as a run begins, asked for layer by layer: nobody holds the whole model. A new source each time it begins.
   std::function<LayerWeights()> initial_weights;
-  LayerWeights expected_weights;  // of one layer: names, shapes and types, without values (on the meta device)
+  LayerWeights expected_weights;  // of one layer: names, shapes and types, without values (on the meta device); the trained want gradients
   std::function<void(std::string)> note = [](const std::string&) {};  // for people
 };
 
@@ -78,8 +78,8 @@ class Coordinator {
   void save();
   // Whether a peer asked for an end, with a reply that has arrived: its operator stops it.
   bool draining() const { return draining_; }
-  // The weights of all layers, one after the other in the model's order, wherever they are.
-  void visit_weights(const std::function<void(const NamedTensors& layer)>& visit);
+  // The weights of all layers, one after the other in the model's order, wherever they are; or those that are trained.
+  void visit_weights(const std::function<void(const NamedTensors& layer)>& visit, bool trained_only = false);
   // What the peers did when, by the clock of `own`; without those that are lost.
   std::vector<Tracer::Event> timelines(const Tracer& own);
   // Tells the peers that the run is over and its checkpoints are no longer needed, or that it will be continued from them.
@@ -111,7 +111,7 @@ class Coordinator {
   bool runs(const Peer& peer, std::size_t layer) const { return peer.leads() || local_->worker_of_layer(layer) == peer.worker(); }
   std::size_t layers_of(const Peer& peer) const;
   std::vector<std::size_t> loading_order() const;
-  void check_weights(const Peer& peer, std::size_t layer, const NamedTensors& weights) const;
+  void check_weights(const Peer& peer, std::size_t layer, const NamedTensors& weights, bool trained_only) const;
   void take_norms(const Peer& peer, const std::map<std::string, double>& norms);
   void go_back(const std::vector<ConfigureReply>& peers);
   std::string damaged_checkpoints(const CheckpointList& own, const std::vector<ConfigureReply>& peers) const;

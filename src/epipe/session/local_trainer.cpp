@@ -27,9 +27,12 @@ codec::State clone(const codec::State& state) {
 
 }  // namespace
 
-NamedTensors weights_of(const layer::Layer& layer) {
+NamedTensors weights_of(const layer::Layer& layer, bool trained_only) {
   NamedTensors all;
-  for (const auto& item : layer.named_parameters()) all[layer.full_name(item.key())] = item.value().detach();
+  for (const auto& item : layer.named_parameters()) {
+    if (!trained_only || item.value().requires_grad()) all[layer.full_name(item.key())] = item.value().detach();
+  }
+  if (trained_only) return all;
   for (const auto& item : layer.named_buffers()) all[layer.full_name(item.key())] = item.value();
   return all;
 }
@@ -97,7 +100,9 @@ void LocalTrainer::make_optimizers() {
   for (const int worker : workers()) {
     NamedParameters parameters;
     for (const auto& layer : layers_of(worker)) {
-      for (const auto& item : layer->named_parameters()) parameters.emplace_back(layer->full_name(item.key()), item.value());
+      for (const auto& item : layer->named_parameters()) {
+        if (item.value().requires_grad()) parameters.emplace_back(layer->full_name(item.key()), item.value());
+      }
     }
     optimizers_[static_cast<std::size_t>(worker)] = make_optimizer_(std::move(parameters));
   }
@@ -227,9 +232,9 @@ NamedTensors LocalTrainer::weights() const {
   return all;
 }
 
-NamedTensors LocalTrainer::weights(std::size_t layer) const {
+NamedTensors LocalTrainer::weights(std::size_t layer, bool trained_only) const {
   if (layer >= layers_.size() || !layers_[layer]) throw std::invalid_argument(fmt::format("layer {} is not run here", layer));
-  return weights_of(*layers_[layer]);
+  return weights_of(*layers_[layer], trained_only);
 }
 
 void LocalTrainer::load(std::size_t layer, const NamedTensors& from) {

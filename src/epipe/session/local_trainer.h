@@ -33,7 +33,7 @@ struct LocalTrainerConfig {
 };
 
 // Parameters and buffers by full name; they are the layer's own tensors.
-NamedTensors weights_of(const layer::Layer& layer);
+NamedTensors weights_of(const layer::Layer& layer, bool trained_only = false);
 
 // The part of a run that one process computes: the stages of its workers, their optimizers and their encoders. A step changes nothing
 // until it is committed, so a step that was lost on the way is simply done again. Throws what the pipeline throws.
@@ -75,10 +75,10 @@ class LocalTrainer {
   std::uint64_t steps_done() const { return steps_done_; }                // committed
   std::optional<std::uint64_t> pending_step() const { return pending_; }  // its gradients wait for the commit
 
-  // Own parameters and buffers by full name, of all layers or of one; they are the model's tensors. Throws std::invalid_argument for a
-  // layer that is not here.
+  // Own parameters and buffers by full name, of all layers or of one; they are the model's tensors. `trained_only`: parameters that are
+  // trained, and no buffers. Throws std::invalid_argument for a layer that is not here.
   NamedTensors weights() const;
-  NamedTensors weights(std::size_t layer) const;
+  NamedTensors weights(std::size_t layer, bool trained_only = false) const;
   // A new run: load() every layer that is here, in any order, then start_over(). Both throw std::invalid_argument for weights that do not
   // fit, and start_over() where a layer is missing.
   void load(std::size_t layer, const NamedTensors& weights);

@@ -178,8 +178,8 @@ void StepCommand::check() const {
     throw std::invalid_argument(fmt::format("a step of {} samples cannot have {} chunks", batch.size(), id.chunks));
   }
   if (!(id.loss_scale > 0)) throw std::invalid_argument(fmt::format("a loss scale must be above 0, got {}", id.loss_scale));
-  if (id.samples != 0 && id.samples < batch.size()) {
-    throw std::invalid_argument(fmt::format("a batch of {} cannot have a part of {} samples", id.samples, batch.size()));
+  if (id.terms != 0 && id.terms < batch.size()) {
+    throw std::invalid_argument(fmt::format("a loss of {} terms cannot have a part of {} samples", id.terms, batch.size()));
   }
   for (std::size_t k = 0; k < batch.side.size(); ++k) check_samples(batch.side[k], batch, listed("side", k));
   if (batch.targets.defined()) check_samples(batch.targets, batch, "targets");

@@ -134,7 +134,7 @@ struct StepCommand {
     visit("chunks", self.id.chunks);
     visit("measure_error", self.id.measure_error);
     visit("loss_scale", self.id.loss_scale);
-    visit("batch", self.id.samples);
+    visit("terms", self.id.terms);
     visit("samples", self.batch.samples);
     visit("training", self.training);
     visit("norms", self.norms);
@@ -191,7 +191,7 @@ struct SaveCommand : NoFields {
   using Answer = SaveReply;
 };
 
-// The weights of one layer as they are now.
+// The weights of one layer as they are now, all of them or those that are trained.
 struct WeightsReply {
   static constexpr std::string_view kName = "weights";
   model::NamedTensors weights;
@@ -204,9 +204,11 @@ struct WeightsCommand {
   static constexpr std::string_view kName = "get weights";
   using Answer = WeightsReply;
   std::size_t layer = 0;
+  bool trained = false;
   template <typename Self, typename Visit>
   static void fields(Self& self, Visit& visit) {
     visit("layer", self.layer);
+    visit("trained", self.trained);
   }
 };
 

@@ -53,6 +53,7 @@ json to_json(const StepResult& r) {
   return {{"loss", r.loss},
           {"correct", r.correct},
           {"samples", r.samples},
+          {"terms", r.terms},
           {"non_finite", r.non_finite},
           {"forward", list_to_json(r.forward)},
           {"backward", list_to_json(r.backward)},
@@ -66,6 +67,7 @@ StepResult step_result_from_json(const json& j) {
     r.loss = number_or_nan(j.at("loss"));
     take(j, "correct", r.correct);
     take(j, "samples", r.samples);
+    take(j, "terms", r.terms);
     take(j, "non_finite", r.non_finite);
     r.forward = list_from_json<Traffic>(j.at("forward"));
     r.backward = list_from_json<Traffic>(j.at("backward"));
@@ -101,11 +103,12 @@ void merge(StepResult& into, const StepResult& other) {
 }
 
 void add_replica(StepResult& into, const StepResult& replica) {
-  const auto samples = static_cast<double>(into.samples + replica.samples);
-  if (samples > 0) {
-    into.loss = (into.loss * static_cast<double>(into.samples) + replica.loss * static_cast<double>(replica.samples)) / samples;
+  const auto terms = static_cast<double>(into.terms + replica.terms);
+  if (terms > 0) {
+    into.loss = (into.loss * static_cast<double>(into.terms) + replica.loss * static_cast<double>(replica.terms)) / terms;
   }
   into.samples += replica.samples;
+  into.terms += replica.terms;
   into.non_finite = into.non_finite || replica.non_finite;
   into.correct += replica.correct;
   merge_cuts(into, replica);

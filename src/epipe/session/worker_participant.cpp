@@ -120,7 +120,7 @@ Reply WorkerParticipant::on(const SaveCommand&) {
   return SaveReply{};
 }
 
-Reply WorkerParticipant::on(const WeightsCommand& command) { return WeightsReply{begun_run().weights(command.layer)}; }
+Reply WorkerParticipant::on(const WeightsCommand& command) { return WeightsReply{begun_run().weights(command.layer, command.trained)}; }
 
 Reply WorkerParticipant::on(const ClockCommand&) { return ClockReply{tracer_.now()}; }
 

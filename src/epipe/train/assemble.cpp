@@ -5,11 +5,15 @@
 #include <algorithm>
 
 #include "epipe/base/file.h"
-#include "epipe/train/initial_weights.h"
+#include "epipe/model/hf_folder.h"
+#include "epipe/train/adaptation.h"
 #include "epipe/train/make_plan.h"
+#include "epipe/train/results.h"
 
 namespace epipe::train {
 namespace {
+
+constexpr std::string_view kHfPrefix = "hf:";
 
 LocalWorkers local_workers(const TrainConfig& config, pipeline::Loss loss, AssembleOptions& options) {
   LocalWorkers own;
@@ -48,9 +52,12 @@ std::vector<session::Parameter> parameter_order(const model::Architecture& archi
 session::LayerWeights expected_weights(const model::Architecture& architecture) {
   std::vector<model::NamedTensors> expected;
   for (const model::LayerMaker& maker : architecture.layers) {
-    auto& of_layer = expected.emplace_back(session::weights_of(*maker.make()));
+    const auto layer = maker.make();
+    const auto trained = session::weights_of(*layer, /*trained_only=*/true);
+    auto& of_layer = expected.emplace_back(session::weights_of(*layer));
     for (auto& [name, tensor] : of_layer) {
       tensor = torch::empty(tensor.sizes(), torch::TensorOptions(tensor.scalar_type()).device(torch::kMeta));
+      tensor.set_requires_grad(trained.contains(name));
     }
   }
   return [expected = std::move(expected)](std::size_t layer) { return expected.at(layer); };
@@ -60,8 +67,8 @@ session::LayerWeights expected_weights(const model::Architecture& architecture) 
 std::function<session::LayerWeights()> weights_source(std::function<model::Architecture()> fresh, std::uint64_t seed,
                                                       const AssembleOptions& options) {
   const auto new_parts = options.weights_are_whole ? model::NewParts::kNone : model::NewParts::kHeadAndCodec;
-  return [fresh = std::move(fresh), seed, new_parts, path = options.weights, note = options.note]() -> session::LayerWeights {
-    const auto weights = std::make_shared<InitialWeights>(fresh(), seed, path, new_parts);  // shared with copies of the function
+  return [fresh = std::move(fresh), seed, new_parts, files = options.weights, note = options.note]() -> session::LayerWeights {
+    const auto weights = std::make_shared<InitialWeights>(fresh(), seed, files, new_parts);  // shared with copies of the function
     for (const std::string& text : weights->notes()) note(text);
     return [weights](std::size_t layer) { return weights->of_layer(layer); };
   };
@@ -76,8 +83,7 @@ session::CoordinatorConfig coordinator_config(const TrainConfig& config, const A
   coordinator.resume = config.resume;
   coordinator.clip = config.clip;
   if (config.clip > 0) coordinator.parameter_order = parameter_order(run.architecture);
-  const auto files = list_folder(config.run_dir);
-  coordinator.was_over = std::find(files.begin(), files.end(), "model.safetensors") != files.end();
+  coordinator.was_over = has_result(config.run_dir, run.plan);
   coordinator.note = options.note;
   return coordinator;
 }
@@ -85,12 +91,33 @@ session::CoordinatorConfig coordinator_config(const TrainConfig& config, const A
 // The last batch of an epoch may have fewer samples than there are chunks.
 int chunks_for(const Plan& plan, const layer::Batch& batch) { return static_cast<int>(std::min<std::int64_t>(plan.chunks, batch.size())); }
 
+// Of the whole batch, where this is a part of it; 0: it is the whole. Other replicas do not tell how many of their tokens have a target.
+std::int64_t terms_of(const data::LoadedBatch& loaded, const data::DataSpec& data) {
+  if (loaded.samples == loaded.batch.size()) return 0;
+  if (!data.next_token) return loaded.samples;
+  const std::int64_t of_sample = data.max_length() - 1;
+  if (layer::loss_terms(loaded.batch) == loaded.batch.size() * of_sample) return loaded.samples * of_sample;
+  throw std::invalid_argument("replicas train on texts that fill whole blocks; prompts with completions want --replicas 1");
+}
+
 }  // namespace
+
+WeightsFiles files_of(const TrainConfig& config) {
+  WeightsFiles files{config.weights, config.adapter};
+  if (files.weights.empty() && config.model.starts_with(kHfPrefix)) {
+    const std::string folder = config.model.substr(kHfPrefix.size());
+    if (model::has_hf_weights(folder)) files.weights = folder;
+  }
+  if (files.weights.empty() && !files.adapter.empty()) {
+    throw std::invalid_argument("--adapter adds to weights; give --weights, or a model hf:DIR that has some");
+  }
+  return files;
+}
 
 pipeline::StepResult RunParts::forward_backward(const data::LoadedBatch& loaded, bool measure_error) {
   const auto step = static_cast<std::int64_t>(loaded.step);
   return coordinator->forward_backward(
-      loaded.batch, {loaded.epoch, loaded.step, chunks_for(plan, loaded.batch), measure_error, loaded.samples}, lr.at(step));
+      loaded.batch, {loaded.epoch, loaded.step, chunks_for(plan, loaded.batch), measure_error, terms_of(loaded, plan.data)}, lr.at(step));
 }
 
 pipeline::StepResult RunParts::evaluate(const data::LoadedBatch& loaded, std::uint64_t epoch, std::uint64_t step) {
@@ -103,8 +130,10 @@ RunParts assemble(const Registry& registry, const TrainConfig& config, AssembleO
   const auto kind = registry.models.takes_text(config.model) ? data::DataSpec::Kind::kText : data::DataSpec::Kind::kImages;
   RunParts parts;
   parts.batches = std::make_unique<Batches>(registry, config, kind, replica);
-  const auto architecture = [&registry, model = config.model, data = parts.batches->spec(), seed = config.seed] {
-    return registry.models.architecture(model, data, seed);
+  const data::DataSpec spec = parts.batches->spec();
+  const model::Adaptation adaptation = adaptation_of(config, registry.models.architecture(config.model, spec, config.seed));
+  const auto architecture = [&registry, model = config.model, spec, seed = config.seed, adaptation] {
+    return make_architecture(registry, model, spec, seed, adaptation);
   };
   {
     const model::Architecture looked_at = architecture();  // its own: a BatchNorm that was traced in training mode counts even a look
@@ -113,6 +142,7 @@ RunParts assemble(const Registry& registry, const TrainConfig& config, AssembleO
       parts.cut_names.push_back(cut < looked_at.layers.size() ? looked_at.layers[cut].name : "");
     for (const std::string& note : parts.batches->notes()) options.note(note);
     for (const std::string& note : looked_at.notes) options.note(note);
+    parts.adapter_task = adapter_task(config, looked_at, parts.plan.data);
   }
   for (const auto& codec : parts.plan.codecs) parts.codec_names.push_back({codec.forward, codec.backward});
   parts.lr = lr_schedule(config, *parts.batches);

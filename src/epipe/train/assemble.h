@@ -5,9 +5,11 @@
 #include <string>
 #include <vector>
 
+#include "epipe/model/adapter.h"
 #include "epipe/session/coordinator.h"
 #include "epipe/train/batches.h"
 #include "epipe/train/config.h"
+#include "epipe/train/initial_weights.h"
 #include "epipe/train/local_setup.h"
 #include "epipe/train/lr_schedule.h"
 #include "epipe/train/metrics.h"
@@ -23,6 +25,7 @@ struct RunParts {
   std::vector<std::string> cut_names;  // of the layers that begin a stage
   std::vector<CutNames> codec_names;
   LrSchedule lr;
+  model::AdapterTask adapter_task;
   std::unique_ptr<session::Coordinator> coordinator;
 
   int workers() const { return schedule::Placement{plan.place}.workers(); }
@@ -35,10 +38,13 @@ struct AssembleOptions {
   std::unique_ptr<transport::Group> replicas{};    // worker 0 in all replicas; null: there is one
   Tracer* tracer = nullptr;                        // outlives the parts; null: no timeline
   pipeline::TensorObserver observer{};             // sees what crosses the cuts
-  std::string weights{};                           // a file the run begins from; empty: first values by the seed
+  WeightsFiles weights{};                          // that the run begins from; none: first values by the seed
   bool weights_are_whole = false;                  // every tensor must be in the file
   std::function<void(const std::string&)> note{};  // what a person should know; lives as long as the parts
 };
+
+// The weights and the adapter that a configuration begins from: those it names, or those in the folder of its model.
+WeightsFiles files_of(const TrainConfig& config);
 
 // Puts a run together from its configuration. The registry outlives the parts. Throws std::invalid_argument where they do not fit.
 RunParts assemble(const Registry& registry, const TrainConfig& config, AssembleOptions options);

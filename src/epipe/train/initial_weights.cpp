@@ -4,18 +4,25 @@
 
 #include <stdexcept>
 
+#include "epipe/model/adapter.h"
 #include "epipe/session/local_trainer.h"
 
 namespace epipe::train {
 
-InitialWeights::InitialWeights(model::Architecture architecture, std::uint64_t seed, const std::string& path, model::NewParts new_parts)
+InitialWeights::InitialWeights(model::Architecture architecture, std::uint64_t seed, const WeightsFiles& files, model::NewParts new_parts)
     : architecture_(std::move(architecture)), seed_(seed) {
-  if (path.empty()) return;
-  auto mapped = model::map_weights(path);
+  if (files.weights.empty()) return;
+  auto mapped = model::map_weights(files.weights);
   if (!mapped) throw std::runtime_error(mapped.error().message);
-  file_ = mapped.value().file;
-  auto fitted = model::fit_weights(architecture_, std::move(mapped.value().tensors), new_parts);
-  if (!fitted) throw std::runtime_error(fmt::format("{}: {}", path, fitted.error().message));
+  files_ = std::move(mapped.value().files);
+  auto& tensors = mapped.value().tensors;
+  if (!files.adapter.empty()) {
+    auto adapter = model::read_adapter(files.adapter);
+    if (!adapter) throw std::runtime_error(adapter.error().message);
+    for (auto& [name, tensor] : adapter.value().tensors) tensors.insert_or_assign(name, tensor);
+  }
+  auto fitted = model::fit_weights(architecture_, std::move(tensors), new_parts);
+  if (!fitted) throw std::runtime_error(fmt::format("{}: {}", files.weights, fitted.error().message));
   from_file_ = std::move(fitted.value().tensors);
   notes_ = std::move(fitted.value().notes);
 }
@@ -28,7 +35,7 @@ model::NamedTensors InitialWeights::of_layer(std::size_t layer) const {
   for (auto& [name, tensor] : weights) {
     if (const auto found = from_file_.find(name); found != from_file_.end()) tensor.copy_(found->second);
   }
-  if (file_) file_->forget_pages();
+  for (const auto& file : files_) file->forget_pages();
   return weights;
 }
 

@@ -10,11 +10,16 @@
 
 namespace epipe::train {
 
+struct WeightsFiles {
+  std::string weights{};  // a file or a folder (model/weights.h); empty: none
+  std::string adapter{};  // a folder (model/adapter.h); empty: none
+};
+
 // The weights that a run begins from, one layer at a time: first values by the seed, then what a file has for them.
 class InitialWeights {
  public:
-  // `path`: a weights file (model/weights.h); empty: none. Throws std::runtime_error where the file does not fit the model.
-  InitialWeights(model::Architecture architecture, std::uint64_t seed, const std::string& path, model::NewParts new_parts);
+  // Throws std::runtime_error where the files do not fit the model.
+  InitialWeights(model::Architecture architecture, std::uint64_t seed, const WeightsFiles& files, model::NewParts new_parts);
 
   model::NamedTensors of_layer(std::size_t layer) const;
   // What its user should know: parts that start fresh, tensors that were ignored.
@@ -23,7 +28,7 @@ class InitialWeights {
  private:
   model::Architecture architecture_;
   std::uint64_t seed_;
-  std::shared_ptr<MappedFile> file_;  // shared with the tensors that lie in it; null: none
+  std::vector<std::shared_ptr<MappedFile>> files_;  // shared with the tensors that lie in them
   model::NamedTensors from_file_;
   std::vector<std::string> notes_;
 };

@@ -139,7 +139,7 @@ ordered_json inspect(const Registry& registry, const TrainConfig& config, const 
   TrainConfig few = config;
   few.max_steps = how.steps;
   AssembleOptions options;
-  options.weights = config.weights;
+  options.weights = files_of(config);
   options.note = [&](const std::string& text) { observer.on_note(text); };
   options.observer = [&](int cut, Direction direction, int micro_batch, const std::vector<torch::Tensor>& tensors) {
     inspector.look(cut, direction, micro_batch, tensors);
@@ -154,8 +154,8 @@ ordered_json inspect(const Registry& registry, const TrainConfig& config, const 
     const auto result = run.forward_backward(loaded, false);
     run.coordinator->commit(loaded.step, run.lr.at(static_cast<std::int64_t>(loaded.step)));
     inspector.next_step();
-    const auto samples = static_cast<double>(result.samples);
-    observer.on_step({loaded.epoch, s + 1, steps, result.loss, result.correct / samples, 0, 0});
+    const auto terms = static_cast<double>(std::max<std::int64_t>(1, result.terms));
+    observer.on_step({loaded.epoch, s + 1, steps, result.loss, result.correct / terms, 0, 0});
   }
   return {{"model", config.model}, {"data", config.data}, {"steps", steps}, {"cuts", inspector.to_json(run.cut_names)}};
 }

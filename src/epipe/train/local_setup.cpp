@@ -22,10 +22,7 @@ std::vector<int> others(const Plan& plan, const std::vector<int>& here) {
   return remote;
 }
 
-int worker_of_layer(const Plan& plan, std::size_t layer) {
-  const auto stage = std::upper_bound(plan.cuts.begin(), plan.cuts.end(), layer) - plan.cuts.begin();
-  return plan.place.at(static_cast<std::size_t>(stage));
-}
+int worker_of_layer(const Plan& plan, std::size_t layer) { return plan.place.at(static_cast<std::size_t>(stage_of_layer(plan, layer))); }
 
 }  // namespace
 
@@ -38,6 +35,7 @@ torch::Device device_of(const std::string& name, int local_rank) {
 Resolved resolve(const Plan& plan, const model::Architecture& architecture, const std::function<model::Architecture()>& look) {
   Resolved run{architecture, plan};
   insert_learned_codecs(run.architecture, run.plan, look);
+  if (run.architecture.layers.size() != architecture.layers.size()) run.plan.first_trained = 0;  // learned codecs are trained
   return run;
 }
 

@@ -6,25 +6,30 @@
 #include <algorithm>
 #include <stdexcept>
 
+#include "epipe/train/next_token_loss.h"
+
 namespace epipe::train {
 namespace {
 
 constexpr const char* kByTheData = "auto";
 
 pipeline::LossResult cross_entropy(const layer::Tensors& outputs, const torch::Tensor& targets) {
-  const auto& logits = outputs[0];
+  const auto logits = outputs[0].to(torch::kFloat32);
   return {torch::nll_loss(torch::log_softmax(logits, -1), targets, {}, at::Reduction::Sum), logits.detach().argmax(-1).eq(targets).sum(),
           logits.detach()};
 }
 
 pipeline::LossResult squared_error(const layer::Tensors& outputs, const torch::Tensor& targets) {
-  const auto values = outputs[0].reshape(targets.sizes());
+  const auto values = outputs[0].to(torch::kFloat32).reshape(targets.sizes());
   return {(values - targets).square().mean(-1).sum(), {}, values.detach()};
 }
 
 }  // namespace
 
-pipeline::Loss make_loss(const data::DataSpec& data) { return data.regression ? squared_error : cross_entropy; }
+pipeline::Loss make_loss(const data::DataSpec& data) {
+  if (data.next_token) return next_token_loss;
+  return data.regression ? squared_error : cross_entropy;
+}
 
 void Losses::add(const std::string& name, pipeline::Loss loss) {
   const auto known = names();

@@ -9,6 +9,7 @@
 #include <stdexcept>
 
 #include "epipe/model/costs.h"
+#include "epipe/train/adaptation.h"
 
 namespace epipe::train {
 namespace {
@@ -43,6 +44,12 @@ std::vector<std::size_t> choose_cuts(const TrainConfig& config, const model::Arc
   return model::measured_cuts(architecture, sample.batch.inputs, sample.at, stages);
 }
 
+void check_language_model(const TrainConfig& config, const model::Architecture& architecture, const layer::Tensors& x) {
+  if (x.size() == 2 && x[0].dim() == 3) return;
+  throw std::invalid_argument(fmt::format("{} is text whose next tokens are to be predicted, which {} does not; use hf:DIR with a decoder",
+                                          config.data, architecture.name));
+}
+
 // A model that came as it is may not fit the data, and more outputs than classes would train without a word.
 void check_outputs(const TrainConfig& config, const model::Architecture& architecture, const Batches& batches) {
   const data::DataSpec spec = batches.spec();
@@ -64,8 +71,10 @@ void check_outputs(const TrainConfig& config, const model::Architecture& archite
   }
   if (!trainable) {  // such as a TorchScript module that was frozen: it would run all its epochs and stay as it is
     throw std::invalid_argument(
-        fmt::format("expected weights to train in {}, got none; save the module before torch.jit.freeze", architecture.name));
+        fmt::format("expected weights to train in {}, got none; {}", architecture.name,
+                    config.freeze.empty() ? "save the module before torch.jit.freeze" : "leave a layer out of --freeze"));
   }
+  if (spec.next_token) return check_language_model(config, architecture, x);
   const std::vector<std::int64_t> logits = {1, spec.classes};
   const auto fits = [&](const torch::Tensor& y) {
     return y.is_floating_point() && (spec.regression ? y.numel() == spec.classes : y.sizes() == torch::IntArrayRef(logits));
@@ -76,6 +85,15 @@ void check_outputs(const TrainConfig& config, const model::Architecture& archite
   throw std::invalid_argument(fmt::format(
       "expected one tensor Float [1, {}] from {} for one sample, as {} has {} {}; got {}: change the last layer, or the data", spec.classes,
       architecture.name, config.data, spec.classes, spec.regression ? "values per sample" : "classes", fmt::join(got, ", ")));
+}
+
+// Layers that share weights are run by one worker.
+void check_shared(const model::Architecture& architecture, const std::vector<int>& place) {
+  if (!architecture.share || place.front() == place.back()) return;
+  throw std::invalid_argument(fmt::format(
+      "the first and the last layer of {} share a matrix (tie_word_embeddings), so one worker has both; got --place {}, expected "
+      "one that ends as it begins, such as 0,1,0",
+      architecture.name, fmt::join(place, ",")));
 }
 
 std::vector<pipeline::CutCodecs> choose_codecs(const TrainConfig& config, std::size_t cuts) {
@@ -109,6 +127,10 @@ Plan make_plan(const Registry& registry, const TrainConfig& config, const model:
   plan.data = batches.spec();
   plan.seed = worker_seed(config.seed);
   plan.cuts = choose_cuts(config, architecture, batches);
+  check_shared(architecture, plan.place);
+  plan.frozen = frozen_layers(config.freeze, architecture);
+  plan.lora = whole_lora(config, architecture);
+  plan.first_trained = model::first_trained(architecture);
   plan.codecs = choose_codecs(config, plan.cuts.size());
   plan.loss_scaling = config.loss_scaling == "on" || (config.loss_scaling == "auto" && config.precision == "fp16");
   plan.client = texts_of(config, {Scope::kClient});

@@ -44,6 +44,7 @@ json cuts_json(const pipeline::StepResult& result, const std::vector<CutNames>& 
   for (std::size_t j = 0; j < codecs.size(); ++j) {
     if (result.forward[j].wire_bytes == 0) continue;  // handed over within one worker
     all.push_back(cut_json(j, "forward", codecs[j].forward, result.forward[j], error_measured));
+    if (result.backward[j].wire_bytes == 0) continue;  // nothing before this cut is trained
     all.push_back(cut_json(j, "backward", codecs[j].backward, result.backward[j], error_measured));
   }
   return all;

@@ -25,10 +25,11 @@ constexpr std::int64_t kMaxExtent = 1 << 20;
 constexpr std::size_t kMaxSampleDims = 8;
 constexpr std::uint64_t kMaxSampleValues = 1 << 26;
 
-// 1, without a number, had the client's seed in every process; 2 compared the learning rate and the number of epochs.
-constexpr int kCheckpointFormat = 3;
+// 1, without a number, had the client's seed in every process; 2 compared the learning rate and the number of epochs; 3 trained all of a
+// model.
+constexpr int kCheckpointFormat = 4;
 
-constexpr std::array<std::string_view, 5> kResolved = {"data", "seed", "cuts", "codecs", "loss_scaling"};
+constexpr std::array<std::string_view, 7> kResolved = {"data", "seed", "cuts", "codecs", "loss_scaling", "frozen", "first_trained"};
 
 [[noreturn]] void refuse(std::string_view field, std::string_view what) {
   throw std::invalid_argument(fmt::format("the plan's {} {}", field, what));
@@ -66,7 +67,8 @@ json data_to_json(const data::DataSpec& data) {
           {"shape", data.shape},
           {"classes", data.classes},
           {"vocabulary", data.vocabulary},
-          {"regression", data.regression}};
+          {"regression", data.regression},
+          {"next_token", data.next_token}};
 }
 
 data::DataSpec data_from_json(const json& object) {
@@ -82,6 +84,7 @@ data::DataSpec data_from_json(const json& object) {
   data.classes = get_within(object, "classes", 1, kMaxExtent);
   data.vocabulary = get_within(object, "vocabulary", 0, kMaxExtent);
   data.regression = get<bool>(object, "regression");
+  data.next_token = get<bool>(object, "next_token");
   return data;
 }
 
@@ -108,6 +111,7 @@ SharedSettings settings_from_json(const json& object) {
 std::string flag_of(const std::string& field) {
   if (field.starts_with("data.")) return field + " (--data)";
   if (field == "codecs") return "--codec";
+  if (field == "frozen") return "--freeze";
   const std::string name = field.substr(field.rfind('.') + 1);
   TrainConfig defaults;
   for (const Setting& setting : settings_of(defaults)) {
@@ -153,7 +157,9 @@ json to_json(const Plan& plan) {
               {"seed", plan.seed},
               {"cuts", plan.cuts},
               {"codecs", std::move(codecs)},
-              {"loss_scaling", plan.loss_scaling}});
+              {"loss_scaling", plan.loss_scaling},
+              {"frozen", plan.frozen},
+              {"first_trained", plan.first_trained}});
   return all;
 }
 
@@ -184,6 +190,8 @@ Plan plan_from_json(const json& object) {
   }
   if (plan.codecs.size() != plan.cuts.size()) refuse("codecs", "do not match its cuts");
   plan.loss_scaling = get<bool>(object, "loss_scaling");
+  plan.frozen = get_list<std::size_t>(object, "frozen");
+  plan.first_trained = get<std::size_t>(object, "first_trained");
   return plan;
 }
 
@@ -218,6 +226,10 @@ std::string differences(const json& here, const json& there) {
   return fmt::format("{}", fmt::join(found, "; "));
 }
 
+int stage_of_layer(const Plan& plan, std::size_t layer) {
+  return static_cast<int>(std::upper_bound(plan.cuts.begin(), plan.cuts.end(), layer) - plan.cuts.begin());
+}
+
 pipeline::PipelineConfig pipeline_config(const Plan& plan) {
   pipeline::PipelineConfig p;
   p.cuts = plan.cuts;
@@ -229,6 +241,7 @@ pipeline::PipelineConfig pipeline_config(const Plan& plan) {
   p.recompute = plan.recompute;
   p.precision = layer::parse_precision(plan.precision);
   p.loss_scaling = plan.loss_scaling;
+  p.first_trained = stage_of_layer(plan, plan.first_trained);
   p.seed = plan.seed;
   return p;
 }

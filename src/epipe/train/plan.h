@@ -19,6 +19,8 @@ struct Plan : SharedSettings {
   std::uint64_t seed = 0;                   // of dropout: worker_seed() of the client's
   std::vector<std::size_t> cuts;            // layer indices
   std::vector<pipeline::CutCodecs> codecs;  // by cut
+  std::vector<std::size_t> frozen;          // layer indices, of those that --freeze names
+  std::size_t first_trained = 0;            // layer index: those before it are not trained and get no gradient
   bool loss_scaling = false;
   std::map<std::string, std::string> client;  // what only the client uses and a resumed run must have again, by setting
 };
@@ -40,6 +42,9 @@ void require_same_run(const Plan& plan, const std::string& fingerprint);
 
 // "--batch: 32 here, 64 there; --codec: ..."; empty where they agree.
 std::string differences(const nlohmann::json& here, const nlohmann::json& there);
+
+// The stage that has a layer.
+int stage_of_layer(const Plan& plan, std::size_t layer);
 
 // The pipeline of the plan, for workers that are all here and on the CPU.
 pipeline::PipelineConfig pipeline_config(const Plan& plan);

@@ -4,6 +4,7 @@
 
 #include <stdexcept>
 
+#include "epipe/train/adaptation.h"
 #include "epipe/train/local_setup.h"
 #include "epipe/train/plan.h"
 
@@ -22,7 +23,7 @@ std::unique_ptr<session::LocalTrainer> make_trainer(SpecTrainerConfig& config, c
   own.codec_threads = config.codec_threads;
   own.loss = config.loss;
   own.bucket_bytes = config.bucket_bytes;
-  const auto architecture = [&] { return config.registry->models.architecture(plan.model, plan.data); };
+  const auto architecture = [&] { return make_architecture(*config.registry, plan.model, plan.data, 0, adaptation_of(plan)); };
   const Resolved run = resolve(plan, architecture(), architecture);
   if (config.has_replicas && !config.replicas) throw std::logic_error("this rank was configured before, and failed");
   own.replicas = std::move(config.replicas);

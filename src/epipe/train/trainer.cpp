@@ -12,8 +12,8 @@
 
 #include "epipe/base/clock.h"
 #include "epipe/base/file.h"
-#include "epipe/model/safetensors_writer.h"
 #include "epipe/train/assemble.h"
+#include "epipe/train/results.h"
 #include "epipe/train/task_metrics.h"
 #include "epipe/transport/refused.h"
 
@@ -39,7 +39,7 @@ nlohmann::json json_of(const std::vector<std::pair<std::string, double>>& named)
 struct Sums {
   double loss = 0;  // of the steps that were not skipped
   double correct = 0;
-  double scored = 0;  // samples of those
+  double scored = 0;  // predictions of those
   double samples = 0;
   std::uint64_t skipped = 0;
   std::uint64_t wire_bytes = 0;
@@ -57,9 +57,9 @@ struct Sums {
     if (done.non_finite) {
       ++skipped;
     } else {
-      loss += done.loss * static_cast<double>(done.samples);
+      loss += done.loss * static_cast<double>(done.terms);
       correct += done.correct;
-      scored += static_cast<double>(done.samples);
+      scored += static_cast<double>(done.terms);
     }
     for (const auto& traffic : done.forward) wire_bytes += traffic.wire_bytes;
     for (const auto& traffic : done.backward) wire_bytes += traffic.wire_bytes;
@@ -83,20 +83,23 @@ struct DoneStep {
 EpochResult validate(RunParts& run, std::uint64_t epoch, std::uint64_t step) {
   double loss = 0;
   double correct = 0;
+  double terms = 0;
   const data::Dataset& data = run.batches->validation_data();
   const auto loader = run.batches->validation();
   TaskScore score(data.spec());
   for (std::uint64_t b = 0; b < run.batches->validation_steps(); ++b) {
     const StepResult part = run.evaluate(loader->next(), epoch, step);
-    loss += part.loss * static_cast<double>(part.samples);
+    loss += part.loss * static_cast<double>(part.terms);
     correct += part.correct;
-    score.add(part.predictions, part.targets);
+    terms += static_cast<double>(part.terms);
+    if (!data.spec().next_token) score.add(part.predictions, part.targets);
   }
+  if (terms == 0) throw std::runtime_error("the validation part has nothing to predict");
   EpochResult result;
   result.epoch = epoch;
-  result.val_loss = loss / static_cast<double>(data.size());
-  result.val_accuracy = correct / static_cast<double>(data.size());
-  result.val_metrics = score.metrics();
+  result.val_loss = loss / terms;
+  result.val_accuracy = correct / terms;
+  result.val_metrics = data.spec().next_token ? NamedMetrics{{"perplexity", std::exp(result.val_loss)}} : score.metrics();
   return result;
 }
 
@@ -116,8 +119,7 @@ class Loop {
     if (config_.resume) {
       const auto steps = session::Checkpoints(config_.run_dir + "/checkpoints").steps();
       if (steps.empty()) throw std::runtime_error("nothing to resume: there is no checkpoint in " + config_.run_dir + "/checkpoints");
-      const auto files = list_folder(config_.run_dir);
-      const bool finished = steps.back() >= end_ && std::find(files.begin(), files.end(), kWeights) != files.end();
+      const bool finished = steps.back() >= end_ && has_result(config_.run_dir, run_.plan);
       if (finished && !config_.connect.empty()) return {.steps = steps.back()};  // the servers have forgotten it
     }
     bool tried = false;
@@ -143,7 +145,7 @@ class Loop {
     options.connector = connector;
     options.replicas = std::move(replicas);
     options.tracer = &tracer_;
-    options.weights = config_.weights;
+    options.weights = files_of(config_);
     options.note = [this](const std::string& text) { observer_.on_note(text); };
     return options;
   }
@@ -255,7 +257,7 @@ class Loop {
                            {"epoch", step.epoch},
                            {"step", step.step},
                            {"loss", result.loss},
-                           {"accuracy", result.correct / sums.samples},
+                           {"accuracy", result.correct / static_cast<double>(std::max<std::int64_t>(1, result.terms))},
                            {"lr", lr(step.step)},
                            {"samples", result.samples},
                            {"seconds", seconds},
@@ -307,16 +309,9 @@ class Loop {
 
   double lr(std::uint64_t step) const { return run_.lr.at(static_cast<std::int64_t>(step)); }
 
-  // Layer by layer, as they come from their processes.
-  void write_weights() {
-    model::SafetensorsWriter file(fmt::format("{}/{}", config_.run_dir, kWeights));
-    run_.coordinator->visit_weights([&](const model::NamedTensors& layer) { require(file.add(layer)); });
-    require(file.finish({{"model", config_.model}}));
-  }
-
   TrainResult finish() {
     save();
-    write_weights();
+    write_results(config_, run_);
     auto events = tracer_.events();
     const auto elsewhere = run_.coordinator->timelines(tracer_);
     events.insert(events.end(), elsewhere.begin(), elsewhere.end());
@@ -336,7 +331,6 @@ class Loop {
   }
 
   static constexpr std::chrono::milliseconds kLongestPause{2000};
-  static constexpr std::string_view kWeights = "model.safetensors";  // written when all steps are done
 
   const TrainConfig& config_;
   Observer& observer_;
@@ -370,7 +364,7 @@ TrainResult train(const Registry& registry, const TrainConfig& config, Observer&
 
 EpochResult evaluate(const Registry& registry, const TrainConfig& config, const std::string& weights) {
   AssembleOptions options;
-  options.weights = weights;
+  options.weights = weights.empty() ? files_of(config) : WeightsFiles{weights, config.adapter};
   options.weights_are_whole = true;
   RunParts run = assemble(registry, config, std::move(options));
   run.coordinator->connect();

@@ -13,7 +13,8 @@
 namespace epipe::transport {
 
 inline constexpr const char* kMethod = "/epipe.Link/Open";
-inline constexpr const char* kVersion = "3";  // 1: the plan had settings of the client; 2: commands were told apart by their text
+inline constexpr const char* kVersion =
+    "4";  // 1: the plan had settings of the client; 2: commands were told apart by their text; 3: all of a model was trained
 inline constexpr const char* kVersionKey = "epipe-version";
 inline constexpr const char* kTokenKey = "authorization";
 inline constexpr std::size_t kMaxAboutBytes = 4096;

@@ -1,5 +1,6 @@
-// roberta-base and roberta:DIR: embeddings, attention and feed-forward of every block as two layers, the classification head, under the
-// names of Hugging Face's RobertaForSequenceClassification. The side input is the attention mask [B, T], 1 where a token is.
+// roberta-base, roberta:DIR, and hf:DIR of a roberta or bert: embeddings, attention and feed-forward of every block as two layers, the
+// classification head, under the names of Hugging Face's RobertaForSequenceClassification and BertForSequenceClassification. The side input
+// is the attention mask [B, T], 1 where a token is.
 #include <fmt/format.h>
 
 #include <cmath>
@@ -8,7 +9,7 @@
 #include "epipe/layer/initialization.h"
 #include "epipe/layer/modules.h"
 #include "epipe/layer/random.h"
-#include "epipe/model/roberta_config.h"
+#include "epipe/model/encoder_config.h"
 #include "epipe/model/zoo.h"
 
 namespace epipe::model {
@@ -21,9 +22,9 @@ using layer::Linear;
 using layer::Tensors;
 
 // What all layers have in common: the config, and normal first weights.
-class RobertaLayer : public layer::Layer {
+class EncoderLayer : public layer::Layer {
  public:
-  RobertaLayer(const std::string& name, const std::string& prefix, const RobertaConfig& config) : Layer(name, prefix), config_(config) {}
+  EncoderLayer(const std::string& name, const std::string& prefix, const EncoderConfig& config) : Layer(name, prefix), config_(config) {}
   void initialize(std::uint64_t seed) override {
     layer::initialize(*this, seed, {.linear = layer::Initialization::Rule::kNormal, .deviation = config_.initializer_range});
   }
@@ -32,10 +33,10 @@ class RobertaLayer : public layer::Layer {
   torch::Tensor drop(const torch::Tensor& x, double p, const ForwardContext& at, std::string_view what) const {
     return layer::dropout(x, p, at, fmt::format("{}.{}", name(), what));
   }
-  const RobertaConfig& config() const { return config_; }
+  const EncoderConfig& config() const { return config_; }
 
  private:
-  RobertaConfig config_;
+  EncoderConfig config_;
 };
 
 // The score of a token that is not there.
@@ -44,7 +45,7 @@ double lowest(const torch::Tensor& scores) { return scores.scalar_type() == torc
 // "dense" and "LayerNorm": y = norm(dense(x) + residual)
 class Output final : public torch::nn::Module {
  public:
-  Output(std::int64_t in, const RobertaConfig& c)
+  Output(std::int64_t in, const EncoderConfig& c)
       : dense_(register_module("dense", std::make_shared<Linear>(in, c.hidden_size))),
         norm_(register_module("LayerNorm", std::make_shared<LayerNorm>(c.hidden_size, c.layer_norm_eps))) {}
 
@@ -56,35 +57,43 @@ class Output final : public torch::nn::Module {
   std::shared_ptr<LayerNorm> norm_;
 };
 
-// [B, T] token ids -> [B, T, F]
-class RobertaEmbeddings final : public RobertaLayer {
+bool is_bert(const EncoderConfig& c) { return c.family == EncoderConfig::Family::kBert; }
+// Of the names of all weights but the head's.
+std::string prefix_of(const EncoderConfig& c) { return is_bert(c) ? "bert." : "roberta."; }
+
+// [B, T] token ids, and for pairs of sentences [B, T] which of the two -> [B, T, F]
+class EncoderEmbeddings final : public EncoderLayer {
  public:
-  explicit RobertaEmbeddings(const RobertaConfig& c)
-      : RobertaLayer("embeddings", "roberta.embeddings.", c),
+  explicit EncoderEmbeddings(const EncoderConfig& c)
+      : EncoderLayer("embeddings", prefix_of(c) + "embeddings.", c),
         word_(register_module("word_embeddings", std::make_shared<Embedding>(c.vocab_size, c.hidden_size))),
         position_(register_module("position_embeddings", std::make_shared<Embedding>(c.max_position_embeddings, c.hidden_size))),
         type_(register_module("token_type_embeddings", std::make_shared<Embedding>(c.type_vocab_size, c.hidden_size))),
         norm_(register_module("LayerNorm", std::make_shared<LayerNorm>(c.hidden_size, c.layer_norm_eps))) {}
 
   Tensors forward(const Tensors& in, const ForwardContext& at) override {
-    const auto pad = config().pad_token_id;
-    // Tokens count from pad + 1; padding itself stays at pad.
-    const auto real = in[0].ne(pad).to(torch::kInt64);
-    const auto position = real.cumsum(1) * real + pad;
     // The row of the padding gets no gradient, as Hugging Face has it.
-    const auto words = torch::embedding(word_->weight, in[0], pad);
-    const auto positions = torch::embedding(position_->weight, position, pad);
-    return {drop(norm_->forward(words + type_->weight[0] + positions), config().hidden_dropout_prob, at, "dropout")};
+    const auto words = torch::embedding(word_->weight, in[0], config().pad_token_id);
+    const auto types = in.size() > 1 ? type_->forward(in[1]) : type_->weight[0];
+    return {drop(norm_->forward(words + types + positions(in[0])), config().hidden_dropout_prob, at, "dropout")};
   }
   double flops(const Tensors&, const Tensors& out) const override { return 10.0 * static_cast<double>(out[0].numel()); }
   void initialize(std::uint64_t seed) override {
-    RobertaLayer::initialize(seed);
+    EncoderLayer::initialize(seed);
     const torch::NoGradGuard no_grad;
     word_->weight[config().pad_token_id].zero_();
-    position_->weight[config().pad_token_id].zero_();
+    if (!is_bert(config())) position_->weight[config().pad_token_id].zero_();
   }
 
  private:
+  torch::Tensor positions(const torch::Tensor& ids) const {
+    if (is_bert(config())) return position_->weight.narrow(0, 0, ids.size(1));
+    // Tokens count from pad + 1; padding itself stays at pad.
+    const auto pad = config().pad_token_id;
+    const auto real = ids.ne(pad).to(torch::kInt64);
+    return torch::embedding(position_->weight, real.cumsum(1) * real + pad, pad);
+  }
+
   std::shared_ptr<Embedding> word_;  // all shared with the module tree, which owns them
   std::shared_ptr<Embedding> position_;
   std::shared_ptr<Embedding> type_;
@@ -92,10 +101,10 @@ class RobertaEmbeddings final : public RobertaLayer {
 };
 
 // [B, T, F] -> [B, T, F]
-class RobertaAttention final : public RobertaLayer {
+class EncoderAttention final : public EncoderLayer {
  public:
-  RobertaAttention(std::int64_t block, const RobertaConfig& c)
-      : RobertaLayer(fmt::format("layer.{}.attention", block), fmt::format("roberta.encoder.layer.{}.attention.", block), c),
+  EncoderAttention(std::int64_t block, const EncoderConfig& c)
+      : EncoderLayer(fmt::format("layer.{}.attention", block), fmt::format("{}encoder.layer.{}.attention.", prefix_of(c), block), c),
         self_(register_module("self", std::make_shared<torch::nn::Module>())),
         query_(self_->register_module("query", std::make_shared<Linear>(c.hidden_size, c.hidden_size))),
         key_(self_->register_module("key", std::make_shared<Linear>(c.hidden_size, c.hidden_size))),
@@ -110,14 +119,14 @@ class RobertaAttention final : public RobertaLayer {
     // [B, T, F] -> [B, heads, T, width]
     const auto split = [&](const torch::Tensor& x) { return x.view({batch, length, heads, width}).transpose(1, 2); };
     // [B, heads, T, T], and softmax, in float32 under mixed precision too
-    auto scores = torch::matmul(split(query_->forward(in[0])), split(key_->forward(in[0])).transpose(-1, -2)).to(torch::kFloat32) /
+    auto scores = torch::matmul(split(query_->forward(in[0], at)), split(key_->forward(in[0], at)).transpose(-1, -2)).to(torch::kFloat32) /
                   std::sqrt(static_cast<double>(width));
     if (!at.side.empty()) {
       scores = scores.masked_fill(at.side[0].view({batch, 1, 1, length}) == 0, lowest(scores));
     }
     const auto weights = drop(torch::softmax(scores, -1), config().attention_probs_dropout_prob, at, "self.dropout");
-    const auto mixed = torch::matmul(weights, split(value_->forward(in[0]))).transpose(1, 2).reshape({batch, length, -1});
-    return {output_->norm(drop(output_->dense().forward(mixed), config().hidden_dropout_prob, at, "output.dropout") + in[0])};
+    const auto mixed = torch::matmul(weights, split(value_->forward(in[0], at))).transpose(1, 2).reshape({batch, length, -1});
+    return {output_->norm(drop(output_->dense().forward(mixed, at), config().hidden_dropout_prob, at, "output.dropout") + in[0])};
   }
   double flops(const Tensors& in, const Tensors&) const override {
     const auto tokens = in[0].size(0) * in[0].size(1);
@@ -133,16 +142,16 @@ class RobertaAttention final : public RobertaLayer {
 };
 
 // [B, T, F] -> [B, T, F]
-class RobertaFeedForward final : public RobertaLayer {
+class EncoderFeedForward final : public EncoderLayer {
  public:
-  RobertaFeedForward(std::int64_t block, const RobertaConfig& c)
-      : RobertaLayer(fmt::format("layer.{}.ffn", block), fmt::format("roberta.encoder.layer.{}.", block), c),
+  EncoderFeedForward(std::int64_t block, const EncoderConfig& c)
+      : EncoderLayer(fmt::format("layer.{}.ffn", block), fmt::format("{}encoder.layer.{}.", prefix_of(c), block), c),
         intermediate_(register_module("intermediate", std::make_shared<torch::nn::Module>())),
         up_(intermediate_->register_module("dense", std::make_shared<Linear>(c.hidden_size, c.intermediate_size))),
         output_(register_module("output", std::make_shared<Output>(c.intermediate_size, c))) {}
 
   Tensors forward(const Tensors& in, const ForwardContext& at) override {
-    const auto y = output_->dense().forward(torch::gelu(up_->forward(in[0])));
+    const auto y = output_->dense().forward(torch::gelu(up_->forward(in[0], at)), at);
     return {output_->norm(drop(y, config().hidden_dropout_prob, at, "output.dropout") + in[0])};
   }
   double flops(const Tensors& in, const Tensors&) const override { return 2 * up_->flops(in[0].size(0) * in[0].size(1)); }
@@ -154,17 +163,17 @@ class RobertaFeedForward final : public RobertaLayer {
 };
 
 // [B, T, F] -> [B, classes], from the first token
-class Head final : public RobertaLayer {
+class Head final : public EncoderLayer {
  public:
-  Head(const RobertaConfig& c, std::int64_t classes)
-      : RobertaLayer("classifier", "classifier.", c),
+  Head(const EncoderConfig& c, std::int64_t classes)
+      : EncoderLayer("classifier", "classifier.", c),
         dense_(register_module("dense", std::make_shared<Linear>(c.hidden_size, c.hidden_size))),
         out_(register_module("out_proj", std::make_shared<Linear>(c.hidden_size, classes))) {}
 
   Tensors forward(const Tensors& in, const ForwardContext& at) override {
     const double p = config().classifier_dropout;
     const auto first = drop(in[0].select(1, 0), p, at, "dropout");
-    return {out_->forward(drop(torch::tanh(dense_->forward(first)), p, at, "dense.dropout"))};
+    return {out_->forward(drop(torch::tanh(dense_->forward(first, at)), p, at, "dense.dropout"), at)};
   }
   double flops(const Tensors& in, const Tensors&) const override { return dense_->flops(in[0].size(0)) + out_->flops(in[0].size(0)); }
 
@@ -173,24 +182,47 @@ class Head final : public RobertaLayer {
   std::shared_ptr<Linear> out_;
 };
 
-Architecture make_layers(const RobertaConfig& c, const data::DataSpec& data) {
-  require_text("roberta", data);
-  const std::int64_t longest = c.max_position_embeddings - c.pad_token_id - 1;
+// The same of a BERT: a pooler that is pretrained, and a linear layer.
+class BertHead final : public EncoderLayer {
+ public:
+  BertHead(const EncoderConfig& c, std::int64_t classes)
+      : EncoderLayer("classifier", "", c),
+        bert_(register_module("bert", std::make_shared<torch::nn::Module>())),
+        pooler_(bert_->register_module("pooler", std::make_shared<torch::nn::Module>())),
+        dense_(pooler_->register_module("dense", std::make_shared<Linear>(c.hidden_size, c.hidden_size))),
+        out_(register_module("classifier", std::make_shared<Linear>(c.hidden_size, classes))) {}
+
+  Tensors forward(const Tensors& in, const ForwardContext& at) override {
+    const auto pooled = torch::tanh(dense_->forward(in[0].select(1, 0), at));
+    return {out_->forward(drop(pooled, config().classifier_dropout, at, "dropout"), at)};
+  }
+  double flops(const Tensors& in, const Tensors&) const override { return dense_->flops(in[0].size(0)) + out_->flops(in[0].size(0)); }
+
+ private:
+  std::shared_ptr<torch::nn::Module> bert_;  // all shared with the module tree, which owns them
+  std::shared_ptr<torch::nn::Module> pooler_;
+  std::shared_ptr<Linear> dense_;
+  std::shared_ptr<Linear> out_;
+};
+
+Architecture make_layers(const EncoderConfig& c, const data::DataSpec& data) {
+  require_text(is_bert(c) ? "bert" : "roberta", data);
+  const std::int64_t longest = is_bert(c) ? c.max_position_embeddings : c.max_position_embeddings - c.pad_token_id - 1;
   if (data.vocabulary > c.vocab_size || data.shape[0] > longest) {
     throw std::invalid_argument(fmt::format("expected at most {} tokens out of {}, the data has {} out of {}", longest, c.vocab_size,
                                             data.shape[0], data.vocabulary));
   }
-  std::vector<LayerMaker> layers = {maker<RobertaEmbeddings>("embeddings", c)};
+  std::vector<LayerMaker> layers = {maker<EncoderEmbeddings>("embeddings", c)};
   for (std::int64_t i = 0; i < c.num_hidden_layers; ++i) {
-    layers.push_back(maker<RobertaAttention>(fmt::format("layer.{}.attention", i), i, c));
-    layers.push_back(maker<RobertaFeedForward>(fmt::format("layer.{}.ffn", i), i, c));
+    layers.push_back(maker<EncoderAttention>(fmt::format("layer.{}.attention", i), i, c));
+    layers.push_back(maker<EncoderFeedForward>(fmt::format("layer.{}.ffn", i), i, c));
   }
-  layers.push_back(maker<Head>("classifier", c, data.classes));
-  return {.layers = std::move(layers)};
+  layers.push_back(is_bert(c) ? maker<BertHead>("classifier", c, data.classes) : maker<Head>("classifier", c, data.classes));
+  return {.layers = std::move(layers), .lora_targets = {"query", "value"}};
 }
 
-RobertaConfig config_of(const std::string& argument) {
-  const auto config = roberta_config_of(argument);
+EncoderConfig config_of(const std::string& argument) {
+  const auto config = encoder_config_of(argument);
   if (!config) throw std::invalid_argument(config.error().message);
   return config.value();
 }
@@ -201,6 +233,6 @@ Architecture make_roberta_base(const data::DataSpec& data, const std::string&) {
 
 Architecture make_roberta(const data::DataSpec& data, const std::string& argument) { return make_layers(config_of(argument), data); }
 
-std::string roberta_config_text(const std::string& argument) { return to_json_text(config_of(argument)); }
+std::string encoder_config_text(const std::string& argument) { return to_json_text(config_of(argument)); }
 
 }  // namespace epipe::model

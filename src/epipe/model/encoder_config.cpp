@@ -1,4 +1,4 @@
-#include "epipe/model/roberta_config.h"
+#include "epipe/model/encoder_config.h"
 
 #include <fmt/format.h>
 
@@ -6,78 +6,41 @@
 
 #include "epipe/base/bounded_json.h"
 #include "epipe/base/file.h"
+#include "epipe/model/config_fields.h"
 
 namespace epipe::model {
 namespace {
 
+using nlohmann::json;
+
 constexpr std::uint64_t kMaxBytes = 1 << 20;
-constexpr std::int64_t kMaxSize = 1 << 20;
 constexpr std::int64_t kMaxLayers = 1000;
 constexpr std::int64_t kMaxWeights = std::int64_t{1} << 34;  // the largest there is has 1.1e10
 
-// Reads fields of an object; remembers the first that does not fit.
-class RobertaFields {
- public:
-  explicit RobertaFields(const nlohmann::json& object) : object_(object) {}
-
-  void size(const char* name, std::int64_t& value, std::int64_t least = 1, std::int64_t most = kMaxSize) {
-    const auto* const field = find(name);
-    if (field == nullptr) return;
-    if (field->is_number_integer() && *field >= least && *field <= most) {
-      value = field->get<std::int64_t>();
-    } else {
-      complain(fmt::format("expected {} from {} to {}, got {}", name, least, most, shown(*field)));
-    }
-  }
-  void number(const char* name, double& value, double most) {
-    const auto* const field = find(name);
-    if (field == nullptr) return;
-    if (field->is_number() && *field >= 0.0 && *field < most) {
-      value = field->get<double>();
-    } else {
-      complain(fmt::format("expected {} from 0 to below {}, got {}", name, most, shown(*field)));
-    }
-  }
-  void text(const char* name, std::string_view expected) {
-    const auto* const field = find(name);
-    if (field != nullptr && *field != expected) complain(fmt::format("expected {} \"{}\", got {}", name, expected, shown(*field)));
-  }
-  void complain(std::string what) {
-    if (complaint_.empty()) complaint_ = std::move(what);
-  }
-  const std::string& complaint() const { return complaint_; }
-
- private:
-  const nlohmann::json* find(const char* name) const {
-    const auto found = object_.find(name);
-    return found == object_.end() || found->is_null() ? nullptr : &*found;
-  }
-  static std::string shown(const nlohmann::json& value) {
-    return value.dump(-1, ' ', true, nlohmann::json::error_handler_t::replace).substr(0, 40);
-  }
-
-  const nlohmann::json& object_;
-  std::string complaint_;
-};
-
 // Of embeddings, attention and feed-forward. Sizes of at most 2^20 and 1000 layers leave room in 63 bits.
-std::int64_t matrix_values(const RobertaConfig& c) {
+std::int64_t matrix_values(const EncoderConfig& c) {
   const std::int64_t rows = c.vocab_size + c.max_position_embeddings + c.type_vocab_size;
   return c.hidden_size * (rows + c.num_hidden_layers * (4 * c.hidden_size + 2 * c.intermediate_size));
 }
 
 }  // namespace
 
-Result<RobertaConfig> parse_roberta_config(std::string_view json) {
-  const auto parsed = parse_bounded_json(json);
-  if (!parsed || !parsed.value().is_object()) return bad_file("expected a JSON object with a RoBERTa's sizes");
-  const nlohmann::json& object = parsed.value();
-  RobertaConfig c;
+Result<EncoderConfig> parse_encoder_config(std::string_view text) {
+  const auto parsed = parse_bounded_json(text);
+  if (!parsed || !parsed.value().is_object()) return bad_file("expected a JSON object with an encoder's sizes");
+  const json& object = parsed.value();
+  EncoderConfig c;
   c.max_position_embeddings = 512;
   c.type_vocab_size = 2;
   c.layer_norm_eps = 1e-12;
-  RobertaFields fields(object);
-  fields.text("model_type", "roberta");
+  ConfigFields fields(object);
+  if (const json* const type = fields.find("model_type"); type != nullptr && *type == "bert") {
+    c.family = EncoderConfig::Family::kBert;
+    c.vocab_size = 30522;
+    c.pad_token_id = 0;
+  } else {
+    fields.text("model_type", "roberta");
+  }
   fields.text("hidden_act", "gelu");
   fields.text("position_embedding_type", "absolute");
   fields.size("vocab_size", c.vocab_size);
@@ -98,7 +61,7 @@ Result<RobertaConfig> parse_roberta_config(std::string_view json) {
     fields.complain(fmt::format("{} heads do not divide hidden_size {}", c.num_attention_heads, c.hidden_size));
   }
   if (c.pad_token_id >= c.vocab_size) fields.complain(fmt::format("pad_token_id {} is no token of {}", c.pad_token_id, c.vocab_size));
-  if (c.pad_token_id + 1 >= c.max_position_embeddings) fields.complain("max_position_embeddings leaves no position after the padding's");
+  if (c.family == EncoderConfig::Family::kRoberta && c.pad_token_id + 1 >= c.max_position_embeddings) fields.complain("max_position_embeddings leaves no position after the padding's");
   if (const std::int64_t weights = matrix_values(c); weights > kMaxWeights) {
     fields.complain(fmt::format("expected sizes of a model with at most {} weights, got {}", kMaxWeights, weights));
   }
@@ -106,21 +69,21 @@ Result<RobertaConfig> parse_roberta_config(std::string_view json) {
   return c;
 }
 
-Result<RobertaConfig> read_roberta_config(const std::string& path) {
+Result<EncoderConfig> read_encoder_config(const std::string& path) {
   const std::string file = path.ends_with(".json") ? path : path + "/config.json";
   const auto bytes = read_file(file, kMaxBytes);
   if (!bytes) return bytes.error();
-  auto config = parse_roberta_config({reinterpret_cast<const char*>(bytes.value().data()), bytes.value().size()});
+  auto config = parse_encoder_config({reinterpret_cast<const char*>(bytes.value().data()), bytes.value().size()});
   if (!config) return bad_file(fmt::format("{}: {}", file, config.error().message));
   return config;
 }
 
-Result<RobertaConfig> roberta_config_of(const std::string& argument) {
-  return argument.starts_with('{') ? parse_roberta_config(argument) : read_roberta_config(argument);
+Result<EncoderConfig> encoder_config_of(const std::string& argument) {
+  return argument.starts_with('{') ? parse_encoder_config(argument) : read_encoder_config(argument);
 }
 
-std::string to_json_text(const RobertaConfig& c) {
-  const nlohmann::json object = {{"model_type", "roberta"},
+std::string to_json_text(const EncoderConfig& c) {
+  const json object = {{"model_type", c.family == EncoderConfig::Family::kBert ? "bert" : "roberta"},
                                  {"vocab_size", c.vocab_size},
                                  {"hidden_size", c.hidden_size},
                                  {"num_hidden_layers", c.num_hidden_layers},

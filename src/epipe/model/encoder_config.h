@@ -8,8 +8,10 @@
 
 namespace epipe::model {
 
-// The sizes of a RoBERTa, as Hugging Face's config.json names them. The defaults are roberta-base.
-struct RobertaConfig {
+// The sizes of a RoBERTa or a BERT, as Hugging Face's config.json names them. The defaults are roberta-base.
+struct EncoderConfig {
+  enum class Family : std::uint8_t { kRoberta, kBert };
+  Family family = Family::kRoberta;
   std::int64_t vocab_size = 50265;
   std::int64_t hidden_size = 768;
   std::int64_t num_hidden_layers = 12;
@@ -25,13 +27,13 @@ struct RobertaConfig {
   double initializer_range = 0.02;
 };
 
-// The text of a config.json. What it leaves out is as in Hugging Face's RobertaConfig. Trusts nothing: sizes are bounded.
-Result<RobertaConfig> parse_roberta_config(std::string_view json);
+// The text of a config.json. What it leaves out is as in Hugging Face's EncoderConfig. Trusts nothing: sizes are bounded.
+Result<EncoderConfig> parse_encoder_config(std::string_view json);
 // config.json in a folder, or the file itself.
-Result<RobertaConfig> read_roberta_config(const std::string& path);
+Result<EncoderConfig> read_encoder_config(const std::string& path);
 // What "roberta:ARGUMENT" means: the text itself where it begins with a brace, which opens no file, otherwise the path of one.
-Result<RobertaConfig> roberta_config_of(const std::string& argument);
-// parse_roberta_config() of it gives an equal one.
-std::string to_json_text(const RobertaConfig& config);
+Result<EncoderConfig> encoder_config_of(const std::string& argument);
+// parse_encoder_config() of it gives an equal one.
+std::string to_json_text(const EncoderConfig& config);
 
 }  // namespace epipe::model

@@ -1,0 +1,59 @@
+#include "epipe/cli/load_model.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "epipe/cli/command.h"
+#include "epipe/model/adaptation.h"
+#include "epipe/model/adapter.h"
+#include "epipe/model/weights.h"
+
+namespace epipe::cli {
+namespace {
+
+constexpr std::string_view kModelFolder = "hf:";
+
+std::string weights_of(const LoadedModel& named) {
+  if (named.weights.empty() && named.model.starts_with(kModelFolder)) return named.model.substr(kModelFolder.size());
+  return named.weights;
+}
+
+// The classes, and where a model takes its sizes from the data the tokens and positions, are those the weights were made for.
+data::DataSpec fitted(const model::Registry& models, data::DataSpec spec, const std::string& name, const model::NamedTensors& weights) {
+  const auto rows = [&](const std::string& tensor, std::int64_t otherwise) {
+    const auto found = weights.find(tensor);
+    return found != weights.end() && found->second.dim() > 0 ? found->second.size(0) : otherwise;
+  };
+  if (name == "transformer") {
+    spec.vocabulary = std::max(spec.vocabulary, rows("embeddings.token.weight", 0));
+    spec.shape[0] = std::max(spec.shape[0], rows("embeddings.position.weight", 0));
+  }
+  const auto head = models.architecture(name, spec).layers.back().make();
+  const auto parameters = head->named_parameters();
+  if (!parameters.is_empty()) spec.classes = rows(head->full_name(parameters.back().key()), spec.classes);
+  return spec;
+}
+
+}  // namespace
+
+model::Model load_model(const model::Registry& models, const LoadedModel& named, const data::DataSpec& data) {
+  const std::string path = weights_of(named);
+  if (path.empty() && named.adapter.empty()) return models.build_model(named.model, data);  // TorchScript brings its own
+  auto weights = value_or_fail(model::read_weights(path));
+  model::Adaptation adaptation;
+  if (!named.adapter.empty()) {
+    auto adapter = value_or_fail(model::read_adapter(named.adapter));
+    adaptation.lora = adapter.config;
+    for (auto& [name, tensor] : adapter.tensors) weights.insert_or_assign(name, tensor);
+  }
+  auto architecture = models.architecture(named.model, fitted(models, data, named.model, weights));
+  model::adapt(architecture, adaptation);
+  auto model = model::build(architecture);
+  for (const auto& note : value_or_fail(model::load_weights(model, std::move(weights), model::NewParts::kNone))) {
+    fmt::print(stderr, "note: {}\n", note);
+  }
+  return model;
+}
+
+}  // namespace epipe::cli

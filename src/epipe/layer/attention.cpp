@@ -1,0 +1,120 @@
+#include "epipe/layer/attention.h"
+
+#include <torch/csrc/autograd/custom_function.h>
+#include <torch/version.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+namespace epipe::layer {
+namespace {
+
+using torch::autograd::AutogradContext;
+using torch::autograd::variable_list;
+
+constexpr std::int64_t kScoresAtOnce = std::int64_t{1} << 22;  // 16 MB in float32
+
+double scale_of(const torch::Tensor& query) { return 1 / std::sqrt(static_cast<double>(query.size(3))); }
+
+// Queries `begin` ... of all keys that any of them sees.
+struct Block {
+  std::int64_t begin;
+  std::int64_t size;
+  std::int64_t keys;
+};
+
+template <typename Work>
+void for_blocks(const torch::Tensor& query, const torch::Tensor& key, const Work& work) {
+  const std::int64_t length = query.size(2);
+  const std::int64_t before = key.size(2) - length;
+  const std::int64_t rows = query.size(0) * query.size(1) * key.size(2);  // scores per query
+  const std::int64_t step =
+      std::clamp<std::int64_t>(kScoresAtOnce / std::max<std::int64_t>(rows, 1), 16, std::max<std::int64_t>(length, 16));
+  for (std::int64_t begin = 0; begin < length; begin += step) {
+    const std::int64_t size = std::min(step, length - begin);
+    work(Block{begin, size, before + begin + size});
+  }
+}
+
+// [B, heads, size, keys] after softmax, in float32.
+torch::Tensor block_weights(const torch::Tensor& query, const torch::Tensor& key, const Block& at) {
+  const auto q = query.narrow(2, at.begin, at.size);
+  const auto k = key.narrow(2, 0, at.keys);
+  auto scores = torch::matmul(q, k.transpose(-1, -2)).to(torch::kFloat32) * scale_of(query);
+  const auto future =
+      torch::ones({at.size, at.keys}, torch::TensorOptions(torch::kBool).device(query.device())).triu(at.keys - at.size + 1);
+  return torch::softmax(scores.masked_fill_(future, -std::numeric_limits<float>::infinity()), -1);
+}
+
+// Forward keeps only its inputs and the output; backward computes the scores of a block again.
+class BlockAttention : public torch::autograd::Function<BlockAttention> {
+ public:
+  static torch::Tensor forward(AutogradContext* ctx, const torch::Tensor& query, const torch::Tensor& key, const torch::Tensor& value) {
+    ctx->save_for_backward({query, key, value});
+    auto out = torch::empty_like(query);
+    for_blocks(query, key, [&](const Block& at) {
+      const auto weights = block_weights(query, key, at).to(value.scalar_type());
+      out.narrow(2, at.begin, at.size).copy_(torch::matmul(weights, value.narrow(2, 0, at.keys)));
+    });
+    return out;
+  }
+
+  static variable_list backward(AutogradContext* ctx, const variable_list& gradients) {
+    const auto saved = ctx->get_saved_variables();
+    const auto& [query, key, value] = std::tie(saved[0], saved[1], saved[2]);
+    auto d_query = torch::empty_like(query);
+    auto d_key = torch::zeros_like(key);
+    auto d_value = torch::zeros_like(value);
+    for_blocks(query, key, [&](const Block& at) {
+      const auto weights = block_weights(query, key, at);  // [B, heads, size, keys]
+      const auto gradient = gradients[0].narrow(2, at.begin, at.size);
+      const auto k = key.narrow(2, 0, at.keys);
+      d_value.narrow(2, 0, at.keys).add_(torch::matmul(weights.to(value.scalar_type()).transpose(-1, -2), gradient));
+      const auto d_weights = torch::matmul(gradient, value.narrow(2, 0, at.keys).transpose(-1, -2)).to(torch::kFloat32);
+      const auto d_scores =
+          (weights * (d_weights - (weights * d_weights).sum(-1, /*keepdim=*/true)) * scale_of(query)).to(query.scalar_type());
+      d_query.narrow(2, at.begin, at.size).copy_(torch::matmul(d_scores, k));
+      d_key.narrow(2, 0, at.keys).add_(torch::matmul(d_scores.transpose(-1, -2), query.narrow(2, at.begin, at.size)));
+    });
+    return {d_query, d_key, d_value};
+  }
+};
+
+}  // namespace
+
+torch::Tensor repeat_groups(const torch::Tensor& x, std::int64_t heads) {
+  const std::int64_t groups = x.size(1);
+  if (groups == heads) return x;
+  return x.unsqueeze(2).expand({x.size(0), groups, heads / groups, x.size(2), x.size(3)}).reshape({x.size(0), heads, x.size(2), x.size(3)});
+}
+
+torch::Tensor causal_attention_weights(const torch::Tensor& query, const torch::Tensor& key) {
+  return block_weights(query, repeat_groups(key, query.size(1)), {0, query.size(2), key.size(2)});
+}
+
+torch::Tensor causal_attention_by_blocks(const torch::Tensor& query, const torch::Tensor& key, const torch::Tensor& value) {
+  const std::int64_t heads = query.size(1);
+  return BlockAttention::apply(query.contiguous(), repeat_groups(key, heads).contiguous(), repeat_groups(value, heads).contiguous());
+}
+
+torch::Tensor causal_attention(const torch::Tensor& query, const torch::Tensor& key, const torch::Tensor& value) {
+#if TORCH_VERSION_MAJOR >= 2
+  const bool whole = query.size(2) == key.size(2);  // what it calls causal counts from the first key
+  if (whole || query.size(2) == 1) {
+    const std::int64_t heads = query.size(1);
+    return at::scaled_dot_product_attention(query, repeat_groups(key, heads), repeat_groups(value, heads), {}, 0.0,
+                                            whole && query.size(2) > 1);
+  }
+#endif
+  return causal_attention_by_blocks(query, key, value);
+}
+
+KeyValueCache::Entry KeyValueCache::append(const std::string& layer, const torch::Tensor& key, const torch::Tensor& value) {
+  Entry& entry = entries_[layer];
+  entry.key = entry.key.defined() ? torch::cat({entry.key, key}, 2) : key;
+  entry.value = entry.value.defined() ? torch::cat({entry.value, value}, 2) : value;
+  return entry;
+}
+
+}  // namespace epipe::layer

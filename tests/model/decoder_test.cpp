@@ -1,0 +1,235 @@
+// Decoders against the numbers of Hugging Face's transformers: logits, loss, gradients of every parameter, AdamW, greedy ids, LoRA.
+#include <gtest/gtest.h>
+
+#include <torch/csrc/autograd/autograd.h>
+
+#include "epipe/layer/attention.h"
+#include "epipe/model/adaptation.h"
+#include "epipe/model/adapter.h"
+#include "epipe/model/decoder_config.h"
+#include "epipe/model/generate.h"
+#include "epipe/model/registry.h"
+#include "epipe/model/safetensors.h"
+#include "epipe/model/weights.h"
+#include "epipe/train/next_token_loss.h"
+#include "epipe/train/optimizer.h"
+#include "support/shared.h"
+
+namespace epipe::model {
+namespace {
+
+using namespace epipe::testing;
+
+// To the largest value of what is expected.
+double relative(const torch::Tensor& got, const torch::Tensor& expected) {
+  const double largest = expected.abs().max().item<double>();
+  return (got - expected).abs().max().item<double>() / std::max(largest, 1e-12);
+}
+
+class HuggingFaceDecoder : public ::testing::TestWithParam<const char*> {
+ protected:
+  void SetUp() override {
+    folder = shared(std::string("reference/lm/") + GetParam());
+    EPIPE_SKIP_WITHOUT(folder);
+    auto read = read_safetensors(folder + "/vectors.safetensors");
+    ASSERT_TRUE(read.ok()) << read.error().text();
+    vectors = std::move(read.value().tensors);
+    ids = vectors.at("input_ids");
+    mask = vectors.at("attention_mask");
+    labels = ids.masked_fill(mask == 0, layer::kNoTarget);
+  }
+
+  Model load(bool for_loss, const std::string& adapter = "") {
+    data::DataSpec spec;
+    spec.kind = data::DataSpec::Kind::kText;
+    spec.shape = {ids.size(1)};
+    spec.vocabulary = spec.classes = 503;
+    spec.next_token = for_loss;
+    auto architecture = builtin_models().architecture("hf:" + folder, spec);
+    auto weights = read_weights(folder);
+    EXPECT_TRUE(weights.ok()) << weights.error().text();
+    if (!adapter.empty()) {
+      auto read = read_adapter(adapter);
+      EXPECT_TRUE(read.ok()) << read.error().text();
+      adapt(architecture, {.lora = read.value().config});
+      weights.value().merge(read.value().tensors);
+    }
+    Model model = build(architecture);
+    const auto loaded = load_weights(model, std::move(weights).value(), NewParts::kNone);
+    EXPECT_TRUE(loaded.ok()) << loaded.error().text();
+    return model;
+  }
+  layer::Tensors forward(const Model& model) const {
+    layer::ForwardContext at;
+    for (std::int64_t i = 0; i < ids.size(0); ++i) at.samples.push_back(i);
+    layer::Tensors x = {ids};
+    for (const auto& layer : model.layers) x = layer->forward(x, at);
+    return x;
+  }
+  torch::Tensor loss(const Model& model) const {
+    const auto sum = train::next_token_loss(forward(model), labels).sum;
+    return sum / labels.narrow(1, 1, labels.size(1) - 1).ne(layer::kNoTarget).sum();
+  }
+  static void backward(const Model& model, const torch::Tensor& loss) {
+    loss.backward();
+    for (const auto& layer : model.layers) layer->finish_gradients();
+  }
+  // How many gradients were compared with "PREFIX" + name.
+  std::size_t compare_gradients(const Model& model, const std::function<std::string(std::string)>& expected_name) const {
+    std::size_t compared = 0;
+    for (const auto& layer : model.layers) {
+      for (const auto& item : layer->named_parameters()) {
+        const std::string name = expected_name(layer->full_name(item.key()));
+        if (!item.value().requires_grad()) continue;
+        EXPECT_TRUE(vectors.contains(name)) << name;
+        if (!vectors.contains(name)) continue;
+        EXPECT_TRUE(item.value().grad().defined()) << name;
+        EXPECT_LT(relative(item.value().grad(), vectors.at(name)), 1e-4) << name;
+        ++compared;
+      }
+    }
+    return compared;
+  }
+
+  std::string folder;
+  NamedTensors vectors;
+  torch::Tensor ids;
+  torch::Tensor mask;
+  torch::Tensor labels;
+};
+
+TEST_P(HuggingFaceDecoder, HasItsLogits) {
+  const auto logits = forward(load(false))[0];
+  EXPECT_LT(relative(logits * mask.unsqueeze(-1), vectors.at("logits")), 1e-5);
+}
+
+TEST_P(HuggingFaceDecoder, HasItsLossAndTheGradientOfEveryParameter) {
+  const Model model = load(true);
+  const auto value = loss(model);
+  EXPECT_NEAR(value.item<double>(), vectors.at("loss").item<double>(), 1e-5);
+  backward(model, value);
+  std::size_t there = 0;
+  for (const auto& [name, x] : vectors) there += name.starts_with("grad.") ? 1 : 0;
+  EXPECT_EQ(compare_gradients(model, [](const std::string& name) { return "grad." + name; }), there);
+}
+
+TEST_P(HuggingFaceDecoder, TakesFourStepsOfAdamW) {
+  const Model model = load(true);
+  session::NamedParameters parameters;
+  for (const auto& layer : model.layers) {
+    for (const auto& item : layer->named_parameters()) parameters.emplace_back(layer->full_name(item.key()), item.value());
+  }
+  train::Optimizer optimizer({.kind = train::OptimizerConfig::Kind::kAdamW, .weight_decay = 0.01}, parameters);
+  for (std::int64_t step = 0; step < 4; ++step) {
+    const auto value = loss(model);
+    EXPECT_NEAR(value.item<double>(), vectors.at("adamw_losses")[step].item<double>(), 2e-4) << step;
+    backward(model, value);
+    optimizer.step(1e-3);
+  }
+}
+
+TEST_P(HuggingFaceDecoder, ContinuesAPromptGreedily) {
+  const auto expected = vectors.at("greedy").view({-1});
+  const std::vector<std::int64_t> all(expected.data_ptr<std::int64_t>(), expected.data_ptr<std::int64_t>() + expected.numel());
+  const std::vector<std::int64_t> prompt(all.begin(), all.begin() + 8);
+  EXPECT_EQ(generate(load(false), prompt, {.max_new_tokens = 16}), all);
+}
+
+TEST_P(HuggingFaceDecoder, WithAnAdapterHasPeftsLogitsLossAndGradients) {
+  const std::string adapter = folder + "/adapter";
+  EXPECT_LT(relative(forward(load(false, adapter))[0] * mask.unsqueeze(-1), vectors.at("lora_logits")), 1e-5);
+  const Model model = load(true, adapter);
+  const auto value = loss(model);
+  EXPECT_NEAR(value.item<double>(), vectors.at("lora_loss").item<double>(), 1e-5);
+  backward(model, value);
+  std::size_t there = 0;
+  for (const auto& [name, x] : vectors) there += name.starts_with("lora_grad.") ? 1 : 0;
+  const auto peft_name = [](std::string name) { return "lora_grad." + adapter_name(name.insert(name.rfind('.'), ".default")); };
+  EXPECT_EQ(compare_gradients(model, peft_name), there);
+  EXPECT_GT(there, 0U);
+}
+
+INSTANTIATE_TEST_SUITE_P(Every, HuggingFaceDecoder, ::testing::Values("gpt2_a", "llama_a", "qwen2_a", "qwen3_a"),
+                         [](const auto& info) { return std::string(info.param); });
+
+TEST(DecoderConfig, SurvivesItsText) {
+  const char* const texts[] = {
+      R"({"model_type":"llama","hidden_size":64,"num_attention_heads":4,"num_key_value_heads":2,"rope_theta":500000.0,
+          "rope_scaling":{"rope_type":"llama3","factor":8.0,"low_freq_factor":1.0,"high_freq_factor":4.0,
+          "original_max_position_embeddings":8192},"eos_token_id":[1,2]})",
+      R"({"model_type":"gpt2","n_embd":48,"n_head":4,"n_inner":100})",
+      R"({"model_type":"qwen2","hidden_size":64,"num_attention_heads":4,"num_key_value_heads":2,"tie_word_embeddings":true})",
+      R"({"model_type":"qwen3","hidden_size":64,"num_attention_heads":4,"num_key_value_heads":2,"head_dim":32,"rope_scaling":{"type":"linear","factor":2}})",
+  };
+  for (const char* const text : texts) {
+    const auto config = parse_decoder_config(text);
+    ASSERT_TRUE(config.ok()) << text << config.error().text();
+    const auto again = parse_decoder_config(to_json_text(config.value()));
+    ASSERT_TRUE(again.ok()) << again.error().text();
+    EXPECT_EQ(config.value(), again.value()) << text;
+  }
+}
+
+TEST(DecoderConfig, BothSpellingsOfRopeAreTheSame) {
+  const auto before = parse_decoder_config(R"({"model_type":"llama","rope_theta":5e5,"rope_scaling":{"type":"llama3","factor":8}})");
+  const auto now = parse_decoder_config(R"({"model_type":"llama","rope_parameters":{"rope_theta":5e5,"rope_type":"llama3","factor":8}})");
+  ASSERT_TRUE(before.ok() && now.ok());
+  EXPECT_EQ(before.value(), now.value());
+}
+
+TEST(DecoderConfig, WhatIsNotComputedIsNamed) {
+  const std::pair<const char*, const char*> cases[] = {
+      {R"({"model_type":"mamba"})", "model_type"},
+      {R"({"model_type":"llama","rope_scaling":{"rope_type":"yarn","factor":2}})", "yarn"},
+      {R"({"model_type":"qwen2","use_sliding_window":true})", "use_sliding_window"},
+      {R"({"model_type":"qwen3","layer_types":["sliding_attention"]})", "sliding_attention"},
+      {R"({"model_type":"llama","hidden_act":"gelu"})", "hidden_act"},
+      {R"({"model_type":"llama","num_attention_heads":5,"num_key_value_heads":3})", "key-value heads"},
+      {R"({"model_type":"gpt2","n_head":7})", "heads do not divide"},
+      {R"({"model_type":"llama","hidden_size":-1})", "hidden_size"},
+      {R"({"model_type":"llama","hidden_size":1000000,"intermediate_size":1000000,"num_hidden_layers":1000})", "2^40"},
+      {R"([])", "object"},
+  };
+  for (const auto& [text, named] : cases) {
+    const auto config = parse_decoder_config(text);
+    ASSERT_FALSE(config.ok()) << text;
+    EXPECT_NE(config.error().message.find(named), std::string::npos) << text << ": " << config.error().message;
+  }
+}
+
+TEST(CausalAttention, ByBlocksIsThatOfTheWholeMatrixAndSoAreItsGradients) {
+  torch::manual_seed(1);
+  const auto make = [](std::int64_t heads, std::int64_t length) { return torch::randn({2, heads, length, 8}).requires_grad_(true); };
+  for (const std::int64_t before : {0, 5}) {
+    auto q = make(4, 70);
+    auto k = make(2, 70 + before);
+    auto v = make(2, 70 + before);
+    const auto probe = torch::randn({2, 4, 70, 8});
+    const auto whole = torch::matmul(layer::causal_attention_weights(q, k), layer::repeat_groups(v, 4));
+    const auto expected = torch::autograd::grad({(whole * probe).sum()}, {q, k, v});
+    const auto blocks = layer::causal_attention_by_blocks(q, k, v);
+    EXPECT_LT(relative(blocks, whole), 1e-6);
+    const auto got = torch::autograd::grad({(blocks * probe).sum()}, {q, k, v});
+    for (std::size_t i = 0; i < got.size(); ++i) EXPECT_LT(relative(got[i], expected[i]), 1e-5) << i;
+  }
+}
+
+TEST(CausalAttention, LetsNoTokenSeeALaterOne) {
+  torch::manual_seed(2);
+  const auto q = torch::randn({1, 2, 40, 4});
+  const auto k = torch::randn({1, 2, 40, 4});
+  const auto v = torch::randn({1, 2, 40, 4});
+  for (const auto attention : {layer::causal_attention, layer::causal_attention_by_blocks}) {
+    const auto other_key = k.clone();
+    const auto other_value = v.clone();
+    other_key.narrow(2, 20, 20).fill_(3);
+    other_value.narrow(2, 20, 20).fill_(3);
+    const auto before = attention(q, k, v);
+    const auto after = attention(q, other_key, other_value);
+    EXPECT_LT(relative(after.narrow(2, 0, 20), before.narrow(2, 0, 20)), 1e-6);
+    EXPECT_GT(relative(after.narrow(2, 20, 20), before.narrow(2, 20, 20)), 0.1);
+  }
+}
+
+}  // namespace
+}  // namespace epipe::model
