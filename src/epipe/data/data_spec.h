@@ -6,6 +6,8 @@
 
 namespace epipe::data {
 
+inline constexpr std::int64_t kNoTarget = -100;
+
 // What a model, a loss and a metric must know of the data to fit it.
 struct DataSpec {
   enum class Kind : std::uint8_t { kImages, kText };
@@ -15,6 +17,7 @@ struct DataSpec {
   std::int64_t vocabulary = 0;                      // text: token ids are below this
   bool regression = false;                          // targets are float32 [B, classes]; otherwise int64 [B]
   std::vector<std::string> metrics = {"accuracy"};  // of the validation set, the one to report first; see train/task_metrics.h
+  bool next_token = false;  // targets are int64 [B, T]: the tokens themselves, kNoTarget where nothing is to be predicted
 
   std::int64_t max_length() const { return kind == Kind::kText ? shape.at(0) : 0; }
 };
