@@ -36,12 +36,27 @@ find_package(JPEG QUIET)  # image files
 find_package(PNG QUIET)
 find_package(ZLIB QUIET)  # archives
 
+# tokenizer.json: patterns and normal forms. Debian's packages bring no configuration for CMake.
+foreach(library PCRE2:pcre2.h:pcre2-8 UTF8PROC:utf8proc.h:utf8proc)
+  string(REPLACE ":" ";" library ${library})
+  list(GET library 0 name)
+  list(GET library 1 header)
+  list(GET library 2 file)
+  find_path(${name}_INCLUDE_DIR ${header})
+  find_library(${name}_LIBRARY ${file})
+  if(${name}_INCLUDE_DIR AND ${name}_LIBRARY)
+    set(EPIPE_HAS_${name} TRUE)
+  else()
+    set(EPIPE_HAS_${name} FALSE)
+  endif()
+endforeach()
+
 if(EPIPE_CUDA)
   enable_language(CUDA)
   find_package(CUDAToolkit REQUIRED)
 endif()
 
-message(STATUS "epipe: gRPC ${EPIPE_HAS_GRPC}, gloo ${EPIPE_HAS_GLOO}, CUDA ${EPIPE_CUDA}, JPEG ${JPEG_FOUND}, PNG ${PNG_FOUND}, zlib ${ZLIB_FOUND}")
+message(STATUS "epipe: gRPC ${EPIPE_HAS_GRPC}, gloo ${EPIPE_HAS_GLOO}, CUDA ${EPIPE_CUDA}, JPEG ${JPEG_FOUND}, PNG ${PNG_FOUND}, zlib ${ZLIB_FOUND}, PCRE2 ${EPIPE_HAS_PCRE2}, utf8proc ${EPIPE_HAS_UTF8PROC}")
 
 # Who adds epipe as a folder links what was found here.
 if(NOT PROJECT_IS_TOP_LEVEL)

@@ -9,6 +9,7 @@
 #include "support/program.h"
 #include "support/temp_folder.h"
 #include "support/tiny_bpe.h"
+#include "support/tiny_tokenizer.h"
 
 namespace epipe::cli {
 namespace {
@@ -58,6 +59,37 @@ TEST_F(DataCommand, PrintsTheTokensOfTextsAndPairs) {
   const Outcome tokens = run("data tokens --bpe roberta-bpe texts.jsonl");
   EXPECT_EQ(tokens.code, 0);
   EXPECT_EQ(tokens.output, "[0, 259, 101, 2]\n[0, 260, 2, 2, 198, 172, 2]\n[0, 2]\n");
+}
+
+TEST_F(DataCommand, PrintsTheTokensOfATokenizerFileAndTheirTexts) {
+  make_folder("tok");
+  write("tok/tokenizer.json", testing::tiny_pair_tokenizer().dump());
+  write("texts.jsonl", "{\"text\": \"aab\"}\n\n{\"pair\": [\"ab\", \"\\u00e9\"]}\n{\"text\": \"\"}\n");
+  EXPECT_EQ(run("data tokens --tokenizer tok texts.jsonl").output, "[259, 101]\n[260, 198, 172]\n[]\n");
+  EXPECT_EQ(run("data tokens --tokenizer tok/tokenizer.json --special texts.jsonl").output,
+            "[0, 259, 101, 2]\n[0, 260, 2, 198, 172, 2]\n[0, 2]\n");
+  write("ids.jsonl", "[259, 101, 261]\n[]\n");
+  EXPECT_EQ(run("data tokens --tokenizer tok --decode ids.jsonl").output, "{\"text\":\"aab\"}\n{\"text\":\"\"}\n");
+  EXPECT_EQ(run("data tokens --tokenizer tok --decode --special ids.jsonl").output, "{\"text\":\"aab<|endoftext|>\"}\n{\"text\":\"\"}\n");
+}
+
+TEST_F(DataCommand, WrongTokenizersAndUsageAreErrors) {
+  make_folder("tok");
+  nlohmann::json file = testing::tiny_tokenizer();
+  file["model"]["type"] = "Unigram";
+  write("tok/tokenizer.json", file.dump());
+  write("texts.jsonl", "{\"text\": \"a\"}\n");
+  const Outcome lacking = run("data tokens --tokenizer tok texts.jsonl");
+  EXPECT_EQ(lacking.code, 1);
+  EXPECT_NE(lacking.output.find("tok/tokenizer.json: model: the type \"Unigram\" is not supported"), std::string::npos) << lacking.output;
+  EXPECT_EQ(run("data tokens --tokenizer absent texts.jsonl").code, 1);
+  EXPECT_EQ(run("data tokens --tokenizer tok --bpe tok texts.jsonl").code, 2);
+  EXPECT_EQ(run("data tokens --bpe tok --special texts.jsonl").code, 2);
+  write("tok/tokenizer.json", testing::tiny_tokenizer().dump());
+  write("ids.jsonl", "[1.5]\n");
+  const Outcome ids = run("data tokens --tokenizer tok --decode ids.jsonl");
+  EXPECT_EQ(ids.code, 1);
+  EXPECT_NE(ids.output.find("ids.jsonl:1: expected a JSON array of ids"), std::string::npos) << ids.output;
 }
 
 TEST_F(DataCommand, NamesTheLineThatIsWrong) {

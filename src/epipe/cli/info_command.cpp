@@ -16,6 +16,8 @@
 #include "epipe/codec/kernels/kernels.h"
 #include "epipe/data/fetch/archive.h"
 #include "epipe/data/image/image.h"
+#include "epipe/data/text/tokenizer/normal_form.h"
+#include "epipe/data/text/tokenizer/regex.h"
 #include "epipe/transport/build_parts.h"
 #include "epipe/wire/frame.h"
 
@@ -55,7 +57,9 @@ std::string kernels_text() {
 void run_info(bool json) {
   std::vector<Part> parts = {kernels::cuda_part()};
   for (const Part& part : transport::build_parts()) parts.push_back(part);
-  for (const Part& part : {data::jpeg_part(), data::png_part(), data::zlib_part()}) parts.push_back(part);
+  for (const Part& part : {data::jpeg_part(), data::png_part(), data::zlib_part(), data::pcre2_part(), data::utf8proc_part()}) {
+    parts.push_back(part);
+  }
   nlohmann::ordered_json info = {{"epipe", EPIPE_VERSION},        {"frame_version", wire::kVersion},
                                  {"compiler", EPIPE_COMPILER},    {"build_type", EPIPE_BUILD_TYPE},
                                  {"libtorch", TORCH_VERSION},     {"cpu_threads", std::thread::hardware_concurrency()},

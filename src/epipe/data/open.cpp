@@ -27,6 +27,7 @@ constexpr std::array kKinds = {
     Entry{"food101", Takes::kImageFlags, open_food101},
     Entry{"images", Takes::kImageFlags, open_image_folders},
     Entry{"npy", Takes::kNothing, open_npy},
+    Entry{"text", Takes::kTextFlags, open_text},
 };
 constexpr std::string_view kGlue = "glue/";
 
@@ -43,6 +44,7 @@ void check_flags(const DataConfig& config, Takes takes) {
   if (takes != Takes::kImageFlags && config.augment != "auto" && config.augment != "none") refuse("--augment");
   if (takes != Takes::kTextFlags && config.max_length != 0) refuse("--max-length");
   if (takes != Takes::kTextFlags && !config.bpe.empty()) refuse("--bpe");
+  if (takes != Takes::kTextFlags && !config.tokenizer.empty()) refuse("--tokenizer");
 }
 
 Splits open_folder(const DataConfig& config) {

@@ -16,6 +16,8 @@ Splits open_cifar100(const std::string& folder, const DataConfig& config);
 Splits open_food101(const std::string& folder, const DataConfig& config);
 Splits open_image_folders(const std::string& folder, const DataConfig& config);
 Splits open_npy(const std::string& folder, const DataConfig& config);
+// A file of text or a folder of such files.
+Splits open_text(const std::string& path, const DataConfig& config);
 // By the task's name, in any case, with or without a hyphen: cola sst2 mrpc stsb qqp mnli mnli-mm qnli rte wnli.
 Splits open_glue(const std::string& task, const std::string& folder, const DataConfig& config);
 

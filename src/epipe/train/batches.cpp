@@ -11,9 +11,18 @@
 namespace epipe::train {
 namespace {
 
+// --tokenizer, or what stands in an hf:DIR model's folder, where the data is text.
+std::string tokenizer_of(const TrainConfig& config) {
+  constexpr std::string_view kFolder = "hf:";
+  const bool glue = config.data.starts_with("glue/") && config.bpe.empty();
+  if (!config.tokenizer.empty() || !config.model.starts_with(kFolder)) return config.tokenizer;
+  return glue || config.data.starts_with("text:") ? config.model.substr(kFolder.size()) : "";
+}
+
 data::Splits open_data(const Registry& registry, const TrainConfig& config, data::DataSpec::Kind kind) {
   const std::int64_t image_size = resizes_on_device(config) ? 0 : config.image_size;
-  auto splits = registry.data.open({config.data, image_size, config.augment, config.max_length, config.bpe}, kind, config.seed);
+  auto splits = registry.data.open({config.data, image_size, config.augment, config.max_length, config.bpe, tokenizer_of(config), ""}, kind,
+                                   config.seed);
   return data::part_of(std::move(splits), config.data_part);
 }
 

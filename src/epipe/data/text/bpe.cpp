@@ -9,6 +9,7 @@
 
 #include "epipe/base/file.h"
 #include "epipe/data/text/merge.h"
+#include "epipe/data/text/tokenizer/byte_names.h"
 #include "epipe/data/text/words.h"
 
 namespace epipe::data {
@@ -23,22 +24,6 @@ constexpr std::size_t kMaxCachedWords = std::size_t{1} << 20;
 constexpr std::size_t kMaxCachedBytes = 64;  // of one word
 
 std::string_view text_of(ByteView bytes) { return {reinterpret_cast<const char*>(bytes.data()), bytes.size()}; }
-
-std::string utf8(unsigned point) {
-  if (point < 0x80) return {static_cast<char>(point)};
-  return {static_cast<char>(0xc0U | point >> 6U), static_cast<char>(0x80U | (point & 0x3fU))};  // never above 0x7ff here
-}
-
-// The files name a byte by a printable character: itself where it has a picture, the next of 256, 257, ... where it has none.
-std::array<std::string, 256> byte_names() {
-  std::array<std::string, 256> names;
-  unsigned next = 256;
-  for (unsigned byte = 0; byte < 256; ++byte) {
-    const bool printable = (byte >= '!' && byte <= '~') || (byte >= 0xa1 && byte <= 0xac) || byte >= 0xae;
-    names[byte] = utf8(printable ? byte : next++);
-  }
-  return names;
-}
 
 Result<Vocabulary> parse_vocabulary(std::string_view text) {
   const json all = json::parse(text, nullptr, /*allow_exceptions=*/false);
@@ -133,7 +118,7 @@ Result<Bpe> Bpe::parse(ByteView vocab, ByteView merges) {
   auto impl = std::make_unique<Impl>();
   impl->merges = std::move(table).value();
   std::vector<std::pair<std::string, std::int32_t*>> needed = {{"<s>", &impl->begin}, {"</s>", &impl->end}, {"<pad>", &impl->pad}};
-  const auto names = byte_names();
+  const auto& names = byte_names();
   for (std::size_t i = 0; i < names.size(); ++i) needed.emplace_back(names[i], &impl->bytes[i]);
   for (const auto& [token, id] : needed) {
     const auto found = id_of(vocabulary.value(), token);

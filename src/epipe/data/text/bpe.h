@@ -9,10 +9,9 @@
 
 #include "epipe/base/bytes.h"
 #include "epipe/base/result.h"
+#include "epipe/data/text/token_ids.h"
 
 namespace epipe::data {
-
-using TokenIds = std::vector<std::int32_t>;
 
 // RoBERTa's tokens: text -> words -> bytes -> pairs of bytes merged by rank. Bytes that are not UTF-8 are tokens like any other: every
 // text has ids. Any thread may encode; words seen before are remembered.

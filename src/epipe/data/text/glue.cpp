@@ -11,7 +11,9 @@
 
 #include "epipe/base/file.h"
 #include "epipe/data/sources.h"
+#include "epipe/data/text/bpe.h"
 #include "epipe/data/text/text_dataset.h"
+#include "epipe/data/text/tokenizer.h"
 
 namespace epipe::data {
 namespace {
@@ -86,16 +88,58 @@ std::string find_bpe(const std::string& given, const std::string& folder) {
       "text needs RoBERTa's vocab.json and merges.txt: pass their folder with --bpe DIR, or put it as roberta-bpe beside {}", folder));
 }
 
-Sentences read_glue_split(const std::string& path, const GlueTask& task, const Bpe& bpe, std::size_t max_length) {
+// What turns sentences into ids: RoBERTa's byte pairs, or a tokenizer.json.
+class SentenceEncoder {
+ public:
+  SentenceEncoder(const DataConfig& config, const std::string& folder) {
+    if (config.tokenizer.empty()) {
+      bpe_.emplace(value_or_throw(Bpe::open(find_bpe(config.bpe, folder))));
+      return;
+    }
+    if (!config.bpe.empty()) throw std::invalid_argument("expected either --tokenizer or --bpe, got both");
+    tokenizer_.emplace(value_or_throw(Tokenizer::read(config.tokenizer)));
+    if (!tokenizer_->pad()) {
+      throw std::runtime_error(fmt::format("{} names no token to pad with: set pad_token in its tokenizer_config.json", config.tokenizer));
+    }
+  }
+
+  std::int64_t vocabulary() const { return tokenizer_ ? tokenizer_->vocabulary() : bpe_->vocabulary(); }
+  std::int32_t pad() const { return tokenizer_ ? *tokenizer_->pad() : bpe_->pad(); }
+
+  void add(const GlueExample& example, std::size_t max_length, Sentences& out) const {
+    if (tokenizer_) return add_encoded(example, max_length, out);
+    std::vector<TokenIds> parts;
+    for (const std::string_view sentence : example.sentences) bpe_->encode(sentence, parts.emplace_back());
+    out.add(
+        parts.size() == 1 ? with_special_tokens(*bpe_, parts[0], max_length) : with_special_tokens(*bpe_, parts[0], parts[1], max_length),
+        example.target);
+  }
+
+ private:
+  void add_encoded(const GlueExample& example, std::size_t max_length, Sentences& out) const {
+    const auto encoding = value_or_throw(tokenizer_->encode_texts(example.sentences, true, max_length));
+    if (tokenizer_->has_types()) {
+      out.add(encoding, example.target);
+    } else {
+      out.add(encoding.ids, example.target);
+    }
+  }
+
+  std::optional<Bpe> bpe_;
+  std::optional<Tokenizer> tokenizer_;
+};
+
+Sentences read_glue_split(const std::string& path, const GlueTask& task, const SentenceEncoder& encoder, std::size_t max_length) {
   const auto bytes = value_or_throw(read_file(path, kMaxGlueBytes));
   const auto examples = parse_glue({reinterpret_cast<const char*>(bytes.data()), bytes.size()}, task);
   if (!examples) throw std::runtime_error(fmt::format("{}: {}", path, examples.error().message));
   Sentences all;
-  for (const GlueExample& example : examples.value()) {
-    std::vector<TokenIds> parts;
-    for (const std::string_view sentence : example.sentences) bpe.encode(sentence, parts.emplace_back());
-    all.add(parts.size() == 1 ? with_special_tokens(bpe, parts[0], max_length) : with_special_tokens(bpe, parts[0], parts[1], max_length),
-            example.target);
+  for (std::size_t i = 0; i < examples.value().size(); ++i) {
+    try {
+      encoder.add(examples.value()[i], max_length, all);
+    } catch (const std::runtime_error& error) {
+      throw std::runtime_error(fmt::format("{}: example {}: {}", path, i, error.what()));
+    }
   }
   return all;
 }
@@ -131,13 +175,13 @@ Result<std::vector<GlueExample>> parse_glue(std::string_view text, const GlueTas
 Splits open_glue(const std::string& name, const std::string& given, const DataConfig& config) {
   const GlueTask task = glue_task(name);
   const std::string folder = find_glue_folder(given, task);
-  const auto bpe = value_or_throw(Bpe::open(find_bpe(config.bpe, folder)));
+  const SentenceEncoder encoder(config, folder);
   const std::int64_t length = config.max_length == 0 ? kDefaultLength : config.max_length;
   if (length < kShortest) throw std::invalid_argument(fmt::format("--max-length: expected at least {} tokens, got {}", kShortest, length));
-  DataSpec spec{DataSpec::Kind::kText, {length}, 1, bpe.vocabulary(), task.regression(), task.metrics};
+  DataSpec spec{DataSpec::Kind::kText, {length}, 1, encoder.vocabulary(), task.regression(), task.metrics};
   if (!task.regression()) spec.classes = static_cast<std::int64_t>(task.labels.size());
   const auto open = [&](const std::string& file) {
-    return make_text_dataset(read_glue_split(path_in(folder, file), task, bpe, static_cast<std::size_t>(length)), spec, bpe.pad());
+    return make_text_dataset(read_glue_split(path_in(folder, file), task, encoder, static_cast<std::size_t>(length)), spec, encoder.pad());
   };
   return {open("train.tsv"), open(task.validation)};
 }

@@ -7,22 +7,23 @@
 namespace epipe::data {
 namespace {
 
-constexpr std::size_t kNone = ~std::size_t{0};
+using Index = std::uint32_t;  // of a token in its word; a word may be as long as a text of some gigabytes
+constexpr Index kNone = ~Index{0};
 
-// The tokens as a list; one that was merged into the one before it is not alive.
+// The tokens as a list; one that was merged into the one before it is dead.
+constexpr std::int32_t kDead = -1;
 struct Link {
   std::int32_t token;
-  std::size_t previous;
-  std::size_t next;
-  bool alive;
+  Index previous;
+  Index next;
 };
 
+// 16 bytes: there is one for each pair of a long word.
 struct Candidate {
   std::uint32_t rank;
-  std::size_t left;
+  Index left;
   std::int32_t left_token;  // stale when the list holds another one by now
   std::int32_t right_token;
-  std::int32_t merged;
 };
 
 struct Later {
@@ -32,10 +33,15 @@ struct Later {
 class Merger {
  public:
   Merger(const MergeTable& table, const std::vector<std::int32_t>& tokens) : table_(table) {
-    for (std::size_t i = 0; i < tokens.size(); ++i) {
-      links_.push_back({tokens[i], i == 0 ? kNone : i - 1, i + 1 < tokens.size() ? i + 1 : kNone, true});
+    const auto count = static_cast<Index>(tokens.size());
+    links_.reserve(count);
+    for (Index i = 0; i < count; ++i) links_.push_back({tokens[i], i == 0 ? kNone : i - 1, i + 1 < count ? i + 1 : kNone});
+    std::vector<Candidate> pairs;
+    pairs.reserve(count);
+    for (Index i = 0; i + 1 < count; ++i) {
+      if (const Merge* const merge = merge_at(i)) pairs.push_back({merge->rank, i, tokens[i], tokens[i + 1]});
     }
-    for (std::size_t i = 0; i + 1 < tokens.size(); ++i) offer(i);
+    queue_ = Queue(Later(), std::move(pairs));
   }
 
   void run() {
@@ -43,31 +49,34 @@ class Merger {
       const Candidate best = queue_.top();
       queue_.pop();
       const Link& left = links_[best.left];
-      const bool fresh = left.alive && left.next != kNone && left.token == best.left_token && links_[left.next].token == best.right_token;
+      const bool fresh = left.token == best.left_token && left.next != kNone && links_[left.next].token == best.right_token;
       if (fresh) apply(best);
     }
   }
 
   void copy_to(std::vector<std::int32_t>& tokens) const {
     tokens.clear();
-    for (const Link& link : links_) {
-      if (link.alive) tokens.push_back(link.token);
-    }
+    for (Index i = 0; i != kNone; i = links_[i].next) tokens.push_back(links_[i].token);
   }
 
  private:
-  void offer(std::size_t left) {
-    const std::size_t right = links_[left].next;
-    if (right == kNone) return;
-    const Merge* const merge = table_.find(links_[left].token, links_[right].token);
-    if (merge != nullptr) queue_.push({merge->rank, left, links_[left].token, links_[right].token, merge->token});
+  using Queue = std::priority_queue<Candidate, std::vector<Candidate>, Later>;
+
+  const Merge* merge_at(Index left) const {
+    const Index right = links_[left].next;
+    return right == kNone ? nullptr : table_.find(links_[left].token, links_[right].token);
+  }
+
+  void offer(Index left) {
+    const Merge* const merge = merge_at(left);
+    if (merge != nullptr) queue_.push({merge->rank, left, links_[left].token, links_[links_[left].next].token});
   }
 
   void apply(const Candidate& best) {
     Link& left = links_[best.left];
     Link& right = links_[left.next];
-    left.token = best.merged;
-    right.alive = false;
+    left.token = table_.find(best.left_token, best.right_token)->token;
+    right.token = kDead;
     left.next = right.next;
     if (left.next != kNone) links_[left.next].previous = best.left;
     if (left.previous != kNone) offer(left.previous);
@@ -76,7 +85,7 @@ class Merger {
 
   const MergeTable& table_;
   std::vector<Link> links_;
-  std::priority_queue<Candidate, std::vector<Candidate>, Later> queue_;
+  Queue queue_;
 };
 
 }  // namespace

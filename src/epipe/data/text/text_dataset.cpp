@@ -1,5 +1,7 @@
 #include "epipe/data/text/text_dataset.h"
 
+#include <algorithm>
+
 namespace epipe::data {
 namespace {
 
@@ -20,6 +22,7 @@ class TextDataset final : public Dataset {
       copy(ids[static_cast<std::size_t>(i)], tokens.data_ptr<std::int64_t>() + i * length, mask.data_ptr<float>() + i * length);
     }
     batch.inputs = {tokens};
+    if (!sentences_.types.empty()) batch.inputs.push_back(types(ids));
     batch.side = {mask};
     batch.targets = targets(ids);
     batch.samples.assign(ids.begin(), ids.end());
@@ -35,6 +38,19 @@ class TextDataset final : public Dataset {
       tokens[t] = t < count ? sentences_.tokens[begin + t] : pad_;
       mask[t] = t < count ? 1.0F : 0.0F;
     }
+  }
+
+  torch::Tensor types(std::span<const std::int64_t> ids) const {
+    auto all = torch::zeros({static_cast<std::int64_t>(ids.size()), spec_.max_length()}, torch::kInt64);
+    std::int64_t* out = all.data_ptr<std::int64_t>();
+    for (const std::int64_t id : ids) {
+      const auto i = static_cast<std::size_t>(id);
+      const std::size_t begin = i == 0 ? 0 : sentences_.ends[i - 1];
+      std::copy(sentences_.types.begin() + static_cast<std::ptrdiff_t>(begin),
+                sentences_.types.begin() + static_cast<std::ptrdiff_t>(sentences_.ends[i]), out);
+      out += spec_.max_length();
+    }
+    return all;
   }
 
   torch::Tensor targets(std::span<const std::int64_t> ids) const {
@@ -55,6 +71,11 @@ void Sentences::add(const TokenIds& sentence, float target) {
   tokens.insert(tokens.end(), sentence.begin(), sentence.end());
   ends.push_back(tokens.size());
   targets.push_back(target);
+}
+
+void Sentences::add(const Encoding& sentence, float target) {
+  types.insert(types.end(), sentence.types.begin(), sentence.types.end());
+  add(sentence.ids, target);
 }
 
 std::unique_ptr<Dataset> make_text_dataset(Sentences sentences, DataSpec spec, std::int32_t pad) {

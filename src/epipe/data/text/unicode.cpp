@@ -18,6 +18,17 @@ Lead lead_of(unsigned char byte) {
   return {0, 0, 0};
 }
 
+// The longest beginning of a well-formed sequence, at least one byte.
+std::size_t begun_bytes(std::string_view text) {
+  const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(text[i]); };
+  const Lead lead = lead_of(byte(0));
+  if (lead.bytes < 3 || byte(0) > 0xf4 || text.size() < 2) return 1;
+  const unsigned first = lead.bytes == 3 ? (byte(0) == 0xe0 ? 0xa0U : 0x80U) : (byte(0) == 0xf0 ? 0x90U : 0x80U);
+  const unsigned last = byte(0) == 0xed ? 0x9fU : byte(0) == 0xf4 ? 0x8fU : 0xbfU;
+  if (byte(1) < first || byte(1) > last) return 1;
+  return lead.bytes == 4 && text.size() > 2 && (byte(2) & 0xc0U) == 0x80U ? 3 : 2;
+}
+
 }  // namespace
 
 bool is_space(char32_t p) {
@@ -39,6 +50,51 @@ CodePoint first_code_point(std::string_view text) {
   const bool surrogate = value >= 0xd800 && value <= 0xdfff;
   if (value < lead.smallest || value > 0x10ffff || surrogate) return kBad;
   return {value, lead.bytes};
+}
+
+void append_utf8(char32_t point, std::string& out) {
+  const auto tail = [&](unsigned shift) { out += static_cast<char>(0x80U | ((point >> shift) & 0x3fU)); };
+  if (point < 0x80) {
+    out += static_cast<char>(point);
+  } else if (point < 0x800) {
+    out += static_cast<char>(0xc0U | point >> 6);
+    tail(0);
+  } else if (point < 0x10000) {
+    out += static_cast<char>(0xe0U | point >> 12);
+    tail(6);
+    tail(0);
+  } else {
+    out += static_cast<char>(0xf0U | point >> 18);
+    tail(12);
+    tail(6);
+    tail(0);
+  }
+}
+
+std::size_t valid_utf8_bytes(std::string_view text) {
+  std::size_t at = 0;
+  while (at < text.size()) {
+    if (static_cast<unsigned char>(text[at]) < 0x80) {
+      ++at;
+      continue;
+    }
+    const CodePoint point = first_code_point(text.substr(at));
+    if (point.value == kInvalid) return at;
+    at += point.bytes;
+  }
+  return at;
+}
+
+std::string repaired_utf8(std::string_view text) {
+  std::string out;
+  while (true) {
+    const std::size_t good = valid_utf8_bytes(text);
+    out.append(text, 0, good);
+    text.remove_prefix(good);
+    if (text.empty()) return out;
+    append_utf8(0xfffd, out);
+    text.remove_prefix(begun_bytes(text));
+  }
 }
 
 }  // namespace epipe::data

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstddef>
+#include <string>
 #include <string_view>
 
 namespace epipe::data {
@@ -22,5 +23,13 @@ inline constexpr char32_t kInvalid = 0xffffffff;
 // The first code point of UTF-8 text, which must not be empty. Overlong forms, surrogates and values above 0x10ffff are not well-formed;
 // such a byte is a code point kInvalid of its own.
 CodePoint first_code_point(std::string_view text);
+
+void append_utf8(char32_t point, std::string& out);
+
+// Where the first byte is that is not part of a well-formed sequence; the size where there is none.
+std::size_t valid_utf8_bytes(std::string_view text);
+
+// The text with U+FFFD for each sequence that is not well-formed, as Unicode recommends: one for every longest beginning of a good one.
+std::string repaired_utf8(std::string_view text);
 
 }  // namespace epipe::data

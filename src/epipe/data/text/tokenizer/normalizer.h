@@ -1,0 +1,18 @@
+#pragma once
+
+#include <functional>
+#include <string>
+#include <string_view>
+
+#include "epipe/data/text/tokenizer/component.h"
+
+namespace epipe::data {
+
+// Changes text before it is split: NFC, NFD, NFKC, NFKD, Lowercase, StripAccents, BertNormalizer, or several in Sequence. Empty: text
+// stays as it is.
+using Normalizer = std::function<std::string(std::string_view text)>;
+
+// Throws BadTokenizer.
+Normalizer make_normalizer(const Component& normalizer);
+
+}  // namespace epipe::data
