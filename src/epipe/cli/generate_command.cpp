@@ -2,11 +2,14 @@
 #include <ATen/Parallel.h>
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
+#include <optional>
 
 #include "epipe/cli/command.h"
 #include "epipe/cli/load_model.h"
 #include "epipe/data/npy.h"
+#include "epipe/data/text/tokenizer.h"
 #include "epipe/model/decoder_config.h"
 #include "epipe/model/generate.h"
 
@@ -34,6 +37,41 @@ std::vector<std::int64_t> read_ids(const std::string& path) {
   return {ids.data_ptr<std::int64_t>(), ids.data_ptr<std::int64_t>() + ids.numel()};
 }
 
+std::vector<std::int64_t> encode(const data::Tokenizer& tokenizer, const std::string& text) {
+  const auto ids = value_or_fail(tokenizer.encode(text, /*special=*/true));
+  if (ids.empty()) throw Failure("the prompt has no tokens");
+  return {ids.begin(), ids.end()};
+}
+
+// The text so far, as its tokens come. A token may end within a character, which is held back.
+class Printer {
+ public:
+  Printer(const data::Tokenizer& tokenizer, const std::vector<std::int64_t>& ids) : tokenizer_(tokenizer), ids_(ids.begin(), ids.end()) {
+    print(false);
+  }
+  void add(std::int64_t id) {
+    ids_.push_back(static_cast<std::int32_t>(id));
+    print(false);
+  }
+  void finish() {
+    print(true);
+    fmt::print("\n");
+  }
+
+ private:
+  void print(bool all) {
+    const std::string text = tokenizer_.decode(ids_, /*skip_special=*/true);
+    if (!all && text.ends_with("\uFFFD")) return;
+    if (text.size() > printed_) fmt::print("{}", text.substr(printed_));
+    printed_ = std::max(printed_, text.size());
+    std::fflush(stdout);
+  }
+
+  const data::Tokenizer& tokenizer_;
+  std::vector<std::int32_t> ids_;
+  std::size_t printed_ = 0;
+};
+
 void check_prompt(const std::vector<std::int64_t>& ids, const model::DecoderConfig& config, std::int64_t more) {
   for (const std::int64_t id : ids) {
     if (id < 0 || id >= config.vocab_size) throw Failure(fmt::format("expected token ids from 0 to {}, got {}", config.vocab_size - 1, id));
@@ -52,15 +90,23 @@ void run_generate(const model::Registry& models, GenerateFlags flags) {
   if (flags.threads > 0) at::set_num_threads(flags.threads);
   try {
     const auto config = model::hf_decoder_config(flags.model.model.substr(kHf.size()));
-    const auto ids = read_ids(flags.input_ids);
+    const std::string folder = flags.model.model.substr(kHf.size());
+    std::optional<data::Tokenizer> tokenizer;
+    if (!flags.json || !flags.prompt.empty()) tokenizer = value_or_fail(data::Tokenizer::read(folder));
+    const auto ids = flags.prompt.empty() ? read_ids(flags.input_ids) : encode(*tokenizer, flags.prompt);
     check_prompt(ids, config, flags.options.max_new_tokens);
     if (!flags.ignore_end) flags.options.end_tokens = config.end_tokens;
     data::DataSpec spec;
     spec.kind = data::DataSpec::Kind::kText;
     spec.shape = {1};
     const auto model = load_model(models, flags.model, spec);
-    const auto all = model::generate(model, ids, flags.options);
-    fmt::print("{}\n", nlohmann::json{{"ids", all}}.dump());
+    if (flags.json) {
+      fmt::print("{}\n", nlohmann::json{{"ids", model::generate(model, ids, flags.options)}}.dump());
+      return;
+    }
+    Printer printer(*tokenizer, ids);
+    model::generate(model, ids, flags.options, [&](std::int64_t id) { printer.add(id); });
+    printer.finish();
   } catch (const std::invalid_argument& error) {
     throw Failure(error.what());
   }

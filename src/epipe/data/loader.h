@@ -19,6 +19,7 @@ struct LoadedBatch {
   std::uint64_t step = 0;  // over all epochs
   bool last_of_epoch = false;
   std::int64_t samples = 0;  // of the whole batch
+  std::int64_t terms = 0;    // of its loss: layer::loss_terms() of the whole batch
   layer::Batch batch;        // the shard of it; may be empty
 };
 

@@ -158,8 +158,9 @@ Result<std::vector<std::string>> fit(NamedTensors& from, Expected& expected, New
     notes.push_back("ignored, not part of the model: " + list(ignored));
   fit_counters(from, expected.tensors);
   if (new_parts == NewParts::kHeadAndCodec) {
-    if (const auto fresh = take_new_parts(expected, from); !fresh.empty())
-      notes.push_back("start fresh, the weights have none that fit: " + list(fresh));
+    auto fresh = take_new_parts(expected, from);
+    std::erase_if(fresh, [](const std::string& name) { return layer::is_lora(name); });  // as they are meant to
+    if (!fresh.empty()) notes.push_back("start fresh, the weights have none that fit: " + list(fresh));
   }
   EPIPE_TRY(check_fits(from, expected.tensors));
   return notes;

@@ -91,15 +91,6 @@ session::CoordinatorConfig coordinator_config(const TrainConfig& config, const A
 // The last batch of an epoch may have fewer samples than there are chunks.
 int chunks_for(const Plan& plan, const layer::Batch& batch) { return static_cast<int>(std::min<std::int64_t>(plan.chunks, batch.size())); }
 
-// Of the whole batch, where this is a part of it; 0: it is the whole. Other replicas do not tell how many of their tokens have a target.
-std::int64_t terms_of(const data::LoadedBatch& loaded, const data::DataSpec& data) {
-  if (loaded.samples == loaded.batch.size()) return 0;
-  if (!data.next_token) return loaded.samples;
-  const std::int64_t of_sample = data.max_length() - 1;
-  if (layer::loss_terms(loaded.batch) == loaded.batch.size() * of_sample) return loaded.samples * of_sample;
-  throw std::invalid_argument("replicas train on texts that fill whole blocks; prompts with completions want --replicas 1");
-}
-
 }  // namespace
 
 WeightsFiles files_of(const TrainConfig& config) {
@@ -117,7 +108,7 @@ WeightsFiles files_of(const TrainConfig& config) {
 pipeline::StepResult RunParts::forward_backward(const data::LoadedBatch& loaded, bool measure_error) {
   const auto step = static_cast<std::int64_t>(loaded.step);
   return coordinator->forward_backward(
-      loaded.batch, {loaded.epoch, loaded.step, chunks_for(plan, loaded.batch), measure_error, terms_of(loaded, plan.data)}, lr.at(step));
+      loaded.batch, {loaded.epoch, loaded.step, chunks_for(plan, loaded.batch), measure_error, loaded.terms}, lr.at(step));
 }
 
 pipeline::StepResult RunParts::evaluate(const data::LoadedBatch& loaded, std::uint64_t epoch, std::uint64_t step) {
