@@ -16,6 +16,7 @@
 #include "epipe/codec/kernels/kernels.h"
 #include "epipe/data/fetch/archive.h"
 #include "epipe/data/image/image.h"
+#include "epipe/monitor/metric_page.h"
 #include "epipe/transport/build_parts.h"
 #include "epipe/wire/frame.h"
 
@@ -55,6 +56,7 @@ std::string kernels_text() {
 void run_info(bool json) {
   std::vector<Part> parts = {kernels::cuda_part()};
   for (const Part& part : transport::build_parts()) parts.push_back(part);
+  parts.push_back(monitor::prometheus_part());
   for (const Part& part : {data::jpeg_part(), data::png_part(), data::zlib_part()}) parts.push_back(part);
   nlohmann::ordered_json info = {{"epipe", EPIPE_VERSION},        {"frame_version", wire::kVersion},
                                  {"compiler", EPIPE_COMPILER},    {"build_type", EPIPE_BUILD_TYPE},

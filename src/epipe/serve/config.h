@@ -39,6 +39,8 @@ struct ServeConfig {
   std::vector<std::string> peers;  // addresses of servers that sessions may dial
   transport::ConnectConfig dial;   // how they dial them
   double drain_seconds = 60;       // sessions have this long to be saved when the server is told to end
+  std::string metrics;             // HOST:PORT of /metrics and /healthz; empty: none
+  std::string version;             // of the program, for the metrics
 
   // A client certificate is one client's: unless said otherwise it gets half of the places. The token is everybody's.
   int share_of(const std::string& certificate) const {

@@ -78,7 +78,7 @@ struct Listener::State final : public ::grpc::CallbackGenericService {
 
 ::grpc::ServerGenericBidiReactor* Listener::State::refuse(const ::grpc::GenericCallbackServerContext& context,
                                                           const ::grpc::Status& status) const {
-  if (config.on_refused) config.on_refused(context.peer(), status.error_message());
+  if (config.on_refused) config.on_refused(context.peer(), refusal_of(status.error_code()), status.error_message());
   return new Refuser(status);
 }
 
@@ -128,7 +128,7 @@ Acceptor::Handlers Listener::State::handlers() {
     connections->HandleNewConnection(&connection);
   };
   const auto refused = [this](const std::string& peer, const std::string& reason) {
-    if (config.on_refused) config.on_refused(peer, reason);
+    if (config.on_refused) config.on_refused(peer, Refusal::kFull, reason);
   };
   return {accepted, refused};
 }
