@@ -71,6 +71,7 @@ int run(int argc, char** argv, const train::Registry& registry) {
   add_schedule_command(app);
   add_report_command(app);
   add_watch_command(app);
+  add_doctor_command(app);
   add_data_command(app);
   add_experiment_command(app);
   add_inspect_command(app, registry);

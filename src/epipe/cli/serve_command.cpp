@@ -50,6 +50,11 @@ void run_serve(const ServeFlags& flags) {
   config.listen = listen_config(flags.security, flags.listen);
   config.version = EPIPE_VERSION;
   if (!config.peers.empty()) config.dial = connect_config(flags.security);
+  config.renew = &renew_on_hangup();
+  config.read_credentials = [&flags] {
+    return serve::Credentials{listen_config(flags.security, flags.listen),
+                              flags.config.peers.empty() ? transport::ConnectConfig{} : connect_config(flags.security)};
+  };
   config.limits.memory_bytes = static_cast<std::uint64_t>(flags.memory_gb * 1e9);
   if (flags.state_gb) config.state.bytes = static_cast<std::uint64_t>(*flags.state_gb * 1e9);
   if (!flags.models.empty()) config.scripts = install_scripts(flags.models);

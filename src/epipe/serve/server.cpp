@@ -15,6 +15,7 @@
 #include "epipe/base/clock.h"
 #include "epipe/base/file.h"
 #include "epipe/monitor/http_server.h"
+#include "epipe/serve/certificate_watch.h"
 #include "epipe/serve/child.h"
 #include "epipe/serve/log.h"
 #include "epipe/serve/refusal_log.h"
@@ -83,6 +84,7 @@ class Server {
   explicit Server(const ServeConfig& config)
       : config_(config),
         refusals_([](const std::string& line) { log("{}", line); }),
+        certificate_(config.listen, [](const std::string& line) { log("{}", line); }),
         sessions_(config, metrics_),
         listener_(listen_config(), [this](Incoming i) { receive(std::move(i)); }) {
     if (!config.metrics.empty()) serve_metrics();
@@ -99,6 +101,20 @@ class Server {
   int port() const { return listener_.port(); }
   bool listens() const { return listener_.alive(); }
 
+  // Certificates and tokens as their files have them now.
+  void renew() {
+    try {
+      const Credentials renewed = config_.read_credentials();
+      CertificateWatch::require_valid(renewed.listen);
+      listener_.renew(renewed.listen);
+      sessions_.set_dial(renewed.dial);
+      log("renewed: clients that connect from now on see the certificate and need the tokens of the files");
+      certificate_.set(renewed.listen);
+    } catch (const std::exception& error) {
+      log("not renewed, certificate and tokens are as they were: {}", error.what());
+    }
+  }
+
   void drain() {
     draining_ = true;
     listener_.set_serving(false);
@@ -108,6 +124,7 @@ class Server {
   // Keeps the sessions' limits and clears away what has ended; returns how many sessions run.
   std::size_t watch() {
     refusals_.flush();
+    certificate_.warn();
     clear();
     const std::size_t running = sessions_.watch();
     sessions_.clean();
@@ -149,6 +166,10 @@ class Server {
     monitor::MetricPage page;
     monitor::add_process(page, config_.version);
     sessions_.show(page);
+    if (const auto end = certificate_.end()) {
+      page.gauge("epipe_certificate_expiry_timestamp_seconds", "when the server's certificate ends, in seconds since 1970",
+                 static_cast<double>(*end));
+    }
     const std::lock_guard lock(mutex_);
     const char* const links = "clients' links to their sessions: commands, and a data channel for each cut";
     page.gauge("epipe_links", links, static_cast<double>(connecting_.size()), {{"state", "opening"}});
@@ -275,6 +296,7 @@ class Server {
   RefusalLog refusals_;
   ServerMetrics metrics_;
   std::atomic<bool> draining_ = false;
+  CertificateWatch certificate_;
   Sessions sessions_;
   std::mutex mutex_;  // guards what follows
   std::list<Connecting> connecting_;
@@ -292,6 +314,7 @@ void serve(const ServeConfig& config, const std::atomic<bool>& stop, const std::
   on_ready(server.port());
   const auto tick = [] { std::this_thread::sleep_for(std::chrono::milliseconds(100)); };
   while (!stop && server.listens()) {
+    if (config.renew != nullptr && config.renew->exchange(false)) server.renew();
     server.watch();
     tick();
   }

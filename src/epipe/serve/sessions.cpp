@@ -180,6 +180,11 @@ void Sessions::show(monitor::MetricPage& page) {
   metrics_.show(page, totals, rejected);
 }
 
+void Sessions::set_dial(const transport::ConnectConfig& dial) {
+  const std::lock_guard lock(mutex_);
+  config_.dial = dial;
+}
+
 void Sessions::kill(const RunningSession& session, const std::string& reason) {
   const std::lock_guard lock(mutex_);
   const auto found = running_.find(session.name);

@@ -82,6 +82,8 @@ class Sessions {
   std::size_t watch();
   // Removes what ended sessions have kept for too long, or too much of. The serving thread's, because it takes its time.
   void clean() { store_.clean(); }
+  // How sessions that begin from now on dial other servers.
+  void set_dial(const transport::ConnectConfig& dial);
   void kill(const RunningSession& session, const std::string& reason);
   // Adds what runs now, and what all sessions have done.
   void show(monitor::MetricPage& page);
