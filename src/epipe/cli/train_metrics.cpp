@@ -114,6 +114,7 @@ std::unique_ptr<monitor::HttpServer> serve_metrics(const std::string& address, c
   };
   http.pages["/healthz"] = [] { return monitor::Response{.body = "training\n"}; };
   try {
+    (void)metrics.text();  // a build that cannot write them says so now
     auto server = std::make_unique<monitor::HttpServer>(std::move(http));
     fmt::print(stderr, "metrics at {}/metrics{}\n", server->url(),
                server->open_to_others() ? ", for everybody who reaches this machine" : "");
