@@ -32,6 +32,14 @@ else()
   set(EPIPE_HAS_GLOO FALSE)
 endif()
 
+find_path(PROMETHEUS_INCLUDE_DIR prometheus/text_serializer.h)  # metrics
+find_library(PROMETHEUS_LIBRARY prometheus-cpp-core)
+if(PROMETHEUS_INCLUDE_DIR AND PROMETHEUS_LIBRARY)
+  set(EPIPE_HAS_PROMETHEUS TRUE)
+else()
+  set(EPIPE_HAS_PROMETHEUS FALSE)
+endif()
+
 find_package(JPEG QUIET)  # image files
 find_package(PNG QUIET)
 find_package(ZLIB QUIET)  # archives
@@ -56,7 +64,7 @@ if(EPIPE_CUDA)
   find_package(CUDAToolkit REQUIRED)
 endif()
 
-message(STATUS "epipe: gRPC ${EPIPE_HAS_GRPC}, gloo ${EPIPE_HAS_GLOO}, CUDA ${EPIPE_CUDA}, JPEG ${JPEG_FOUND}, PNG ${PNG_FOUND}, zlib ${ZLIB_FOUND}, PCRE2 ${EPIPE_HAS_PCRE2}, utf8proc ${EPIPE_HAS_UTF8PROC}")
+message(STATUS "epipe: gRPC ${EPIPE_HAS_GRPC}, gloo ${EPIPE_HAS_GLOO}, prometheus-cpp ${EPIPE_HAS_PROMETHEUS}, CUDA ${EPIPE_CUDA}, JPEG ${JPEG_FOUND}, PNG ${PNG_FOUND}, zlib ${ZLIB_FOUND}, PCRE2 ${EPIPE_HAS_PCRE2}, utf8proc ${EPIPE_HAS_UTF8PROC}")
 
 # Who adds epipe as a folder links what was found here.
 if(NOT PROJECT_IS_TOP_LEVEL)

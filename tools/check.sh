@@ -35,6 +35,7 @@ step shell shell_scripts
 step warnings warnings
 step warnings_alone warnings_alone
 step report tools/check_report.sh build/epipe
+step watch tools/check_watch.py build/epipe
 step tidy tidy
 [ -z "$failed" ] || { echo "failed:$failed"; exit 1; }
 echo "all checks passed"

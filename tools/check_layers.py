@@ -14,6 +14,7 @@ MAY_INCLUDE = {
     "base": set(),
     "schedule": {"base"},
     "report": {"base"},
+    "monitor": {"base"},
     "wire": {"base"},
     "codec/kernels": {"base"},
     "codec": {"base", "wire", "codec/kernels"},
@@ -25,12 +26,12 @@ MAY_INCLUDE = {
     "model": {"base", "layer", "data"},
     "session": {"base", "wire", "codec", "transport", "boundary", "layer", "pipeline", "model"},
     "train": {"base", "wire", "schedule", "codec", "transport", "boundary", "layer", "pipeline", "data", "model", "session"},
-    "serve": {"base", "schedule", "transport", "model", "session", "train"},
+    "serve": {"base", "monitor", "schedule", "transport", "model", "session", "train"},
     "experiment": {"base"},
 }
 MAY_INCLUDE["cli"] = set(MAY_INCLUDE)
 MAY_INCLUDE[TOP] = set(MAY_INCLUDE)
-WITHOUT_TORCH = {"base", "schedule", "report", "wire", "codec/kernels", "experiment"}
+WITHOUT_TORCH = {"base", "schedule", "report", "monitor", "wire", "codec/kernels", "experiment"}
 INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]')
 
 

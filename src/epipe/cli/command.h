@@ -63,6 +63,8 @@ void add_schedule_command(CLI::App& app);
 void add_train_command(CLI::App& app, const train::Registry& registry);
 void add_eval_command(CLI::App& app, const train::Registry& registry);
 void add_report_command(CLI::App& app);
+void add_watch_command(CLI::App& app);
+void add_doctor_command(CLI::App& app);
 void add_serve_command(CLI::App& app, const train::Registry& registry);
 void add_launch_command(CLI::App& app);
 void add_data_command(CLI::App& app);

@@ -18,6 +18,7 @@
 #include "epipe/data/image/image.h"
 #include "epipe/data/text/tokenizer/normal_form.h"
 #include "epipe/data/text/tokenizer/regex.h"
+#include "epipe/monitor/metric_page.h"
 #include "epipe/transport/build_parts.h"
 #include "epipe/wire/frame.h"
 
@@ -57,6 +58,7 @@ std::string kernels_text() {
 void run_info(bool json) {
   std::vector<Part> parts = {kernels::cuda_part()};
   for (const Part& part : transport::build_parts()) parts.push_back(part);
+  parts.push_back(monitor::prometheus_part());
   for (const Part& part : {data::jpeg_part(), data::png_part(), data::zlib_part(), data::pcre2_part(), data::utf8proc_part()}) {
     parts.push_back(part);
   }

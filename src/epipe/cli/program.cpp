@@ -71,6 +71,8 @@ int run(int argc, char** argv, const train::Registry& registry) {
   add_info_command(app, registry);
   add_schedule_command(app);
   add_report_command(app);
+  add_watch_command(app);
+  add_doctor_command(app);
   add_data_command(app);
   add_experiment_command(app);
   add_inspect_command(app, registry);

@@ -1,5 +1,10 @@
 #include "epipe/cli/security_flags.h"
 
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <sstream>
+
 #include "epipe/base/file.h"
 #include "epipe/cli/command.h"
 
@@ -7,6 +12,7 @@ namespace epipe::cli {
 namespace {
 
 constexpr std::uint64_t kMaxPemBytes = 1 << 20;
+constexpr std::size_t kMostTokens = 16;
 
 std::string read_file_text(const std::string& path) {
   const auto file = read_file(path, kMaxPemBytes);
@@ -14,11 +20,19 @@ std::string read_file_text(const std::string& path) {
   return {reinterpret_cast<const char*>(file.value().data()), file.value().size()};
 }
 
-std::string read_token(const std::string& path) {
-  std::string text = read_file_text(path);
-  while (!text.empty() && (text.back() == '\n' || text.back() == '\r' || text.back() == ' ')) text.pop_back();
-  if (text.empty()) throw UsageError(path + " holds no token");
-  return text;
+// One on each line. While a token is replaced there are two: servers take both, clients show the first.
+std::vector<std::string> read_tokens(const std::string& path) {
+  std::istringstream lines(read_file_text(path));
+  std::vector<std::string> tokens;
+  for (std::string line; std::getline(lines, line);) {
+    while (!line.empty() && (line.back() == '\r' || line.back() == ' ')) line.pop_back();
+    if (line.empty()) continue;
+    if (std::find(tokens.begin(), tokens.end(), line) != tokens.end()) throw UsageError(path + " holds a token twice");
+    tokens.push_back(line);
+    if (tokens.size() > kMostTokens) throw UsageError(fmt::format("{} holds more than {} tokens", path, kMostTokens));
+  }
+  if (tokens.empty()) throw UsageError(path + " holds no token");
+  return tokens;
 }
 
 // The flags with what the folder of --tls has for the rest.
@@ -49,8 +63,9 @@ void add_security_flags(CLI::App& command, SecurityFlags& flags, bool server) {
   command.add_option("--ca", flags.ca, server ? "Certificate that signs the clients' certificates" : "Certificate that signs the server's");
   command.add_option("--cert", flags.certificate, server ? "The server's certificate" : "A client certificate, instead of a token");
   command.add_option("--key", flags.key, "The key of --cert");
-  command.add_option("--token-file", flags.token_file,
-                     server ? "File with the token that clients must show" : "File with the server's token");
+  command.add_option(
+      "--token-file", flags.token_file,
+      server ? "File with the tokens that clients may show, one on each line" : "File with the server's token, on its first line");
   command.add_flag("--insecure", flags.insecure, "Plaintext, without a token; only within this machine");
 }
 
@@ -67,7 +82,7 @@ transport::ConnectConfig connect_config(const SecurityFlags& given) {
   if (flags.ca.empty()) throw UsageError("a connection needs --tls DIR or --ca FILE, or --insecure within this machine");
   dial.ca_pem = read_file_text(flags.ca);
   dial.identity = identity_of(flags);
-  if (!flags.token_file.empty()) dial.token = read_token(flags.token_file);
+  if (!flags.token_file.empty()) dial.token = read_tokens(flags.token_file).front();
   return dial;
 }
 
@@ -81,7 +96,7 @@ transport::ListenConfig listen_config(const SecurityFlags& given, const std::str
   if (!listen.identity)
     throw UsageError("a server needs --tls DIR or --cert and --key; \"epipe serve --init-tls DIR\" makes them for a first try");
   if (!flags.ca.empty()) listen.client_ca_pem = read_file_text(flags.ca);
-  if (!flags.token_file.empty()) listen.tokens = {read_token(flags.token_file)};
+  if (!flags.token_file.empty()) listen.tokens = read_tokens(flags.token_file);
   return listen;
 }
 

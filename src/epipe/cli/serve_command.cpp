@@ -48,7 +48,13 @@ void run_serve(const ServeFlags& flags) {
   serve::ServeConfig config = flags.config;
   check_device_exists("--device", config.device);
   config.listen = listen_config(flags.security, flags.listen);
+  config.version = EPIPE_VERSION;
   if (!config.peers.empty()) config.dial = connect_config(flags.security);
+  config.renew = &renew_on_hangup();
+  config.read_credentials = [&flags] {
+    return serve::Credentials{listen_config(flags.security, flags.listen),
+                              flags.config.peers.empty() ? transport::ConnectConfig{} : connect_config(flags.security)};
+  };
   config.limits.memory_bytes = static_cast<std::uint64_t>(flags.memory_gb * 1e9);
   if (flags.state_gb) config.state.bytes = static_cast<std::uint64_t>(*flags.state_gb * 1e9);
   if (!flags.models.empty()) config.scripts = install_scripts(flags.models);
@@ -126,6 +132,8 @@ void add_serve_command(CLI::App& app, const train::Registry& registry) {
       ->capture_default_str();
   command->add_option("--models", flags->models, "Folder of TorchScript files (*.pt) that clients may train, each by its SHA-256");
   command->add_option("--device", flags->config.device, "Of the sessions: cpu, cuda:0")->capture_default_str();
+  command->add_option("--metrics", flags->config.metrics,
+                      "HOST:PORT where Prometheus finds /metrics, and others /healthz, e.g. 127.0.0.1:9100; left out: nowhere");
   command->add_option("--peers", flags->config.peers, "Other servers that sessions may dial, HOST:PORT,...")->delimiter(',');
   add_limit_flags(*command, *flags);
   command->callback([flags] { run_serve(*flags); });

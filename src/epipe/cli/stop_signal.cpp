@@ -9,6 +9,10 @@ std::atomic<bool> g_stop = false;  // set by the signal handler; the only state 
 
 void on_stop_signal(int) { g_stop = true; }
 
+std::atomic<bool> g_renew = false;  // likewise
+
+void on_hangup(int) { g_renew = true; }
+
 }  // namespace
 
 const std::atomic<bool>& stop_on_signals() {
@@ -18,6 +22,14 @@ const std::atomic<bool>& stop_on_signals() {
   sigaction(SIGINT, &action, nullptr);
   sigaction(SIGTERM, &action, nullptr);
   return g_stop;
+}
+
+std::atomic<bool>& renew_on_hangup() {
+  struct sigaction action {};
+  action.sa_handler = on_hangup;
+  action.sa_flags = SA_RESTART;
+  sigaction(SIGHUP, &action, nullptr);
+  return g_renew;
 }
 
 }  // namespace epipe::cli

@@ -14,6 +14,7 @@
 #include "epipe/cli/run_folder.h"
 #include "epipe/cli/stop_signal.h"
 #include "epipe/cli/train_flags.h"
+#include "epipe/cli/train_metrics.h"
 #include "epipe/report/page.h"
 #include "epipe/session/checkpoint.h"
 #include "epipe/session/servers.h"
@@ -114,8 +115,10 @@ void lead(const train::Registry& registry, const TrainConfig& config, const Trai
           std::unique_ptr<transport::Group> replicas = nullptr) {
   const auto& stop = stop_on_signals();
   Console console;
+  TrainMetrics metrics(console);
+  const auto http = serve_metrics(config.metrics, metrics);
   try {
-    const auto result = train::train(registry, config, console, stop, connector, std::move(replicas));
+    const auto result = train::train(registry, config, metrics, stop, connector, std::move(replicas));
     write_run_report(config.run_dir);
     print_result(result, flags);
   } catch (const std::invalid_argument&) {

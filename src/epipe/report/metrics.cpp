@@ -132,36 +132,42 @@ Result<void> add_line(Metrics& metrics, const json& line) {
   return {};
 }
 
-void note_lost_losses(Metrics& metrics) {
-  std::size_t lost = 0;
-  std::int64_t first = 0;
-  for (const Step& step : metrics.steps) {
-    if (std::isfinite(step.loss)) continue;
-    if (lost++ == 0) first = step.step;
-  }
-  if (lost > 0)
-    metrics.notes.push_back(fmt::format("The loss of {} of {} steps is no number, first at step {}.", lost, metrics.steps.size(), first));
-}
-
 }  // namespace
 
-Result<Metrics> parse_metrics(std::string_view text, std::string_view file) {
-  Metrics metrics;
-  for (std::size_t number = 1; !text.empty(); ++number) {
-    const std::size_t end = text.find('\n');
-    const std::string_view line = text.substr(0, end);
-    text.remove_prefix(end == std::string_view::npos ? text.size() : end + 1);
+Result<void> append_metrics(Metrics& metrics, std::string_view lines, std::string_view file, std::size_t first_line) {
+  for (std::size_t number = first_line; !lines.empty(); ++number) {
+    const std::size_t end = lines.find('\n');
+    const std::string_view line = lines.substr(0, end);
+    lines.remove_prefix(end == std::string_view::npos ? lines.size() : end + 1);
     if (line.find_first_not_of(" \t\r") == std::string_view::npos) continue;
     const json parsed = json::parse(line, nullptr, false);
-    if (parsed.is_discarded() && end == std::string_view::npos) {
-      metrics.notes.push_back(fmt::format("{} ends in the middle of line {}: the run was stopped while writing it.", file, number));
-      break;
-    }
     const auto added = parsed.is_discarded() ? Result<void>(Error{ErrorCode::kBadFile, "expected one JSON object, got something else"})
                                              : add_line(metrics, parsed);
     if (!added) return Error{ErrorCode::kBadFile, fmt::format("{}, line {}: {}", file, number, added.error().message)};
   }
-  note_lost_losses(metrics);
+  return {};
+}
+
+std::vector<std::string> notes_on(const std::vector<Step>& steps) {
+  const auto is_lost = [](const Step& step) { return !std::isfinite(step.loss); };
+  const auto lost = std::count_if(steps.begin(), steps.end(), is_lost);
+  if (lost == 0) return {};
+  return {fmt::format("The loss of {} of {} steps is no number, first at step {}.", lost, steps.size(),
+                      std::find_if(steps.begin(), steps.end(), is_lost)->step)};
+}
+
+Result<Metrics> parse_metrics(std::string_view text, std::string_view file) {
+  const std::size_t whole = text.rfind('\n') == std::string_view::npos ? 0 : text.rfind('\n') + 1;
+  Metrics metrics;
+  EPIPE_TRY(append_metrics(metrics, text.substr(0, whole), file, 1));
+  const std::string_view last = text.substr(whole);
+  const auto number = static_cast<std::size_t>(std::count(text.begin(), text.end(), '\n')) + 1;
+  if (json::accept(last)) {
+    EPIPE_TRY(append_metrics(metrics, last, file, number));
+  } else if (last.find_first_not_of(" \t\r") != std::string_view::npos) {
+    metrics.notes.push_back(fmt::format("{} ends in the middle of line {}: the run was stopped while writing it.", file, number));
+  }
+  for (std::string& note : notes_on(metrics.steps)) metrics.notes.push_back(std::move(note));
   return metrics;
 }
 

@@ -14,6 +14,11 @@ struct Metrics {
   std::vector<std::string> notes;
 };
 
+// Adds whole lines of a metrics.jsonl, the first of which has this number; what comes before a wrong one is kept.
+Result<void> append_metrics(Metrics& metrics, std::string_view lines, std::string_view file, std::size_t first_line);
+// What the steps that were read so far make worth saying.
+std::vector<std::string> notes_on(const std::vector<Step>& steps);
+
 // Reads the text of a metrics.jsonl; `file` is its name in errors and notes. Lines of kinds other than step and epoch are skipped. A
 // resumed run writes the steps since its checkpoint again: the later line counts.
 Result<Metrics> parse_metrics(std::string_view text, std::string_view file);

@@ -16,20 +16,20 @@
 namespace epipe::report {
 namespace {
 
-// Title, style, notes, summary, charts, metrics and configurations, script.
+// Title, style, what kind of page it is, notes and summary, charts, metrics and configurations, script, more of the policy.
 constexpr std::string_view kPage = R"html(<!DOCTYPE html>
 <html lang="en">
 <head>
 <meta charset="utf-8">
 <meta name="viewport" content="width=device-width, initial-scale=1">
-<meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'">
+<meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'{7}">
 <title>epipe: {0}</title>
 <style>{1}</style>
 </head>
 <body>
-<header><p>epipe report</p><h1>{0}</h1></header>
+<header>{2}<h1>{0}</h1></header>
 <main>
-{2}{3}<div class="charts">
+{3}<div class="charts">
 {4}</div>
 {5}</main>
 <div id="tip" role="status"></div>
@@ -38,20 +38,11 @@ constexpr std::string_view kPage = R"html(<!DOCTYPE html>
 </html>
 )html";
 
-// Runs whose folders end alike are told apart by the path the user gave, and the same folder given twice by its place.
-void make_names_distinct(std::vector<RunData>& runs) {
-  const auto count_names = [&] {
-    std::map<std::string, int> counts;
-    for (const RunData& run : runs) ++counts[run.name];
-    return counts;
-  };
-  const auto by_folder = count_names();
-  for (RunData& run : runs) run.name = by_folder.at(run.name) > 1 ? run.folder : run.name;
-  const auto by_path = count_names();
-  for (std::size_t r = 0; r < runs.size(); ++r) {
-    if (by_path.at(runs[r].name) > 1) runs[r].name += fmt::format(" ({})", r + 1);
-  }
-}
+constexpr std::string_view kReport = "<p>epipe report</p>";
+// Says in words whether it follows, for those who do not see it; and stands still when somebody wants to read.
+constexpr std::string_view kWatch =
+    R"html(<p id="live">epipe watch: <span id="live-state" role="status">connecting</span>
+<button type="button" id="pause" aria-pressed="false">Pause</button></p>)html";
 
 using Cells = std::vector<std::pair<std::string, std::string>>;  // heading, value
 
@@ -111,15 +102,45 @@ std::string details(const std::vector<RunData>& runs) {
   return out;
 }
 
+std::string assemble(const std::vector<RunData>& runs, const std::vector<PagePart>& parts, bool live) {
+  const std::string title = runs.size() == 1 ? runs[0].name : fmt::format("{} runs", runs.size());
+  std::string figures;
+  for (std::size_t p = 2; p + 1 < parts.size(); ++p) figures += parts[p].html;
+  return fmt::format(kPage, escape(title), kStyle, live ? kWatch : kReport, parts[0].html + parts[1].html, figures, parts.back().html,
+                     fmt::format("{}{}", kScript, live ? kLiveScript : ""), live ? "; connect-src 'self'" : "");
+}
+
 }  // namespace
+
+void make_names_distinct(std::vector<RunData>& runs) {
+  const auto count_names = [&] {
+    std::map<std::string, int> counts;
+    for (const RunData& run : runs) ++counts[run.name];
+    return counts;
+  };
+  const auto by_folder = count_names();
+  for (RunData& run : runs) run.name = by_folder.at(run.name) > 1 ? run.folder : run.name;
+  const auto by_path = count_names();
+  for (std::size_t r = 0; r < runs.size(); ++r) {
+    if (by_path.at(runs[r].name) > 1) runs[r].name += fmt::format(" ({})", r + 1);
+  }
+}
+
+std::vector<PagePart> page_parts(const std::vector<RunData>& runs) {
+  const auto part = [](const std::string& id, const std::string& html) {
+    return PagePart{id, fmt::format("<div id=\"{}\">\n{}</div>\n", id, html)};
+  };
+  std::vector<PagePart> parts = {part("notes", notes(runs)), part("overview", runs.size() == 1 ? tiles(runs[0]) : table(runs))};
+  for (const Figure& figure : charts(runs)) parts.push_back({figure.id, to_html(figure)});
+  parts.push_back(part("details", details(runs)));
+  return parts;
+}
+
+std::string live_page(const std::vector<RunData>& runs, const std::vector<PagePart>& parts) { return assemble(runs, parts, true); }
 
 std::string page(std::vector<RunData> runs) {
   make_names_distinct(runs);
-  const std::string title = runs.size() == 1 ? runs[0].name : fmt::format("{} runs", runs.size());
-  std::string figures;
-  for (const Figure& figure : charts(runs)) figures += to_html(figure);
-  return fmt::format(kPage, escape(title), kStyle, notes(runs), runs.size() == 1 ? tiles(runs[0]) : table(runs), figures, details(runs),
-                     kScript);
+  return assemble(runs, page_parts(runs), false);
 }
 
 }  // namespace epipe::report

@@ -29,15 +29,6 @@ bool is_folder(const std::string& path) {
 
 bool exists(const std::string& path) { return ::access(path.c_str(), F_OK) == 0; }
 
-// The last part of the folder's full path, so that "." has a name as well.
-std::string folder_name(const std::string& folder) {
-  const std::unique_ptr<char, decltype(&std::free)> full(::realpath(folder.c_str(), nullptr), &std::free);
-  const std::string path = full ? full.get() : folder;
-  const std::size_t slash = path.find_last_of('/');
-  const std::string last = slash == std::string::npos ? path : path.substr(slash + 1);
-  return last.empty() ? path : last;
-}
-
 Result<std::string> read_text(const std::string& path, std::uint64_t max_bytes) {
   const auto content = read_file(path, max_bytes);
   if (!content) return content.error();
@@ -56,6 +47,17 @@ Result<void> read_metrics(RunData& run) {
   run.worker_metrics = std::move(metrics.value().worker_metrics);
   run.notes = std::move(metrics.value().notes);
   return {};
+}
+
+}  // namespace
+
+// The last part of the folder's full path, so that "." has a name as well.
+std::string run_name(const std::string& folder) {
+  const std::unique_ptr<char, decltype(&std::free)> full(::realpath(folder.c_str(), nullptr), &std::free);
+  const std::string path = full ? full.get() : folder;
+  const std::size_t slash = path.find_last_of('/');
+  const std::string last = slash == std::string::npos ? path : path.substr(slash + 1);
+  return last.empty() ? path : last;
 }
 
 Result<void> read_trace(RunData& run) {
@@ -90,8 +92,6 @@ Result<void> read_config(RunData& run) {
   return {};
 }
 
-}  // namespace
-
 Result<RunData> read_run(const std::string& folder) {
   if (!exists(folder)) return Error{ErrorCode::kIo, fmt::format("{} does not exist: {}", folder, kExpected)};
   if (!is_folder(folder)) return Error{ErrorCode::kIo, fmt::format("{} is no folder: {}", folder, kExpected)};
@@ -100,7 +100,7 @@ Result<RunData> read_run(const std::string& folder) {
     return Error{ErrorCode::kIo, fmt::format("{} has no metrics.jsonl: {}", folder, kExpected)};
   RunData run;
   run.folder = folder;
-  run.name = folder_name(folder);
+  run.name = run_name(folder);
   if (trained) EPIPE_TRY(read_metrics(run));
   EPIPE_TRY(read_trace(run));
   EPIPE_TRY(read_inspection(run));

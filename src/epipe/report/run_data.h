@@ -126,4 +126,10 @@ struct RunData {
 // file that a killed run left incomplete is read as far as it goes; anything else that does not fit is an error that names file and line.
 Result<RunData> read_run(const std::string& folder);
 
+// Of read_run: the last part of the folder's full path, and trace.json, inspect.json and config.toml where they exist.
+std::string run_name(const std::string& folder);
+Result<void> read_trace(RunData& run);
+Result<void> read_inspection(RunData& run);
+Result<void> read_config(RunData& run);
+
 }  // namespace epipe::report

@@ -22,6 +22,8 @@ const std::string_view kStyle = R"css(
 body { margin: 0; background: var(--page); color: var(--ink); font: 15px/1.45 system-ui, "Segoe UI", Roboto, "Helvetica Neue", Arial, sans-serif; }
 header, main { max-width: 1330px; margin: 0 auto; padding: 0 20px; }
 header p { margin: 22px 0 0; color: var(--soft); font-size: 13px; }
+#live { display: flex; gap: 10px; align-items: center; }
+#pause { padding: 2px 10px; border: 1px solid var(--edge); border-radius: 6px; background: var(--card); color: var(--ink); font: inherit; cursor: pointer; }
 h1 { margin: 0 0 16px; font-size: 25px; line-height: 1.25; overflow-wrap: anywhere; }
 h2 { margin: 0; font-size: 16px; overflow-wrap: anywhere; }
 figure, .tiles > div, table, details { background: var(--card); border: 1px solid var(--edge); border-radius: 8px; }
@@ -96,7 +98,7 @@ const std::string_view kScript = R"js(
 const tip = document.getElementById('tip');
 
 // A legend's entry hides what has its class: of a run everywhere, of anything else in its own chart.
-for (const key of document.querySelectorAll('button.key')) {
+function wireKey(key) {
   key.addEventListener('click', () => {
     const name = key.dataset.toggle;
     const shown = key.getAttribute('aria-pressed') !== 'true';
@@ -150,7 +152,7 @@ function show(event, heading, rows) {
   tip.style.top = Math.max(0, Math.min(event.clientY + 12, innerHeight - tip.offsetHeight - 8)) + 'px';
 }
 
-for (const svg of document.querySelectorAll('svg.lines')) {
+function wireLines(svg) {
   const x = axis(svg.dataset.x);
   const y = axis(svg.dataset.y);
   const cursor = svg.querySelector('.cursor');
@@ -175,6 +177,12 @@ for (const svg of document.querySelectorAll('svg.lines')) {
     tip.style.display = 'none';
   });
 }
+
+function wire(root) {
+  root.querySelectorAll('button.key').forEach(wireKey);
+  root.querySelectorAll('svg.lines').forEach(wireLines);
+}
+wire(document);
 )js";
 
 }  // namespace epipe::report

@@ -166,7 +166,7 @@ void warm_up_blas(const SessionLimits& limits) {
 
 }  // namespace
 
-pid_t start_session(const SessionConfig& config) { return start(config, -1); }
+pid_t start_session(const SessionConfig& config, int output) { return start(config, output); }
 
 std::uint64_t bytes_of_new_session(const SessionLimits& limits) {
   SessionConfig config;

@@ -13,8 +13,8 @@
 namespace epipe::serve {
 
 // Throws std::runtime_error when it does not start. Call it from a thread that lives as long as the server: the operating system ties the
-// child's life to that thread.
-pid_t start_session(const SessionConfig& config);
+// child's life to that thread. `output`: its stdout; -1: the server's own.
+pid_t start_session(const SessionConfig& config, int output = -1);
 // Bytes that a session holds before it has a model, by starting one that says so and ends. Throws std::runtime_error.
 std::uint64_t bytes_of_new_session(const SessionLimits& limits);
 

@@ -1,6 +1,8 @@
 #pragma once
 
+#include <atomic>
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -27,6 +29,12 @@ struct StateLimits {
   double days = 30;                    // since a session was last used; 0: no limit
 };
 
+// What a server and its sessions show, and what they ask of others.
+struct Credentials {
+  transport::ListenConfig listen;  // certificate, clients' CA, tokens
+  transport::ConnectConfig dial;   // of sessions that dial other servers
+};
+
 struct ServeConfig {
   transport::ListenConfig listen;
   std::string state_dir;  // sessions keep their checkpoints here, to survive the server
@@ -39,6 +47,12 @@ struct ServeConfig {
   std::vector<std::string> peers;  // addresses of servers that sessions may dial
   transport::ConnectConfig dial;   // how they dial them
   double drain_seconds = 60;       // sessions have this long to be saved when the server is told to end
+  std::string metrics;             // HOST:PORT of /metrics and /healthz; empty: none
+  std::string version;             // of the program, for the metrics
+  // Renewal without a restart: when `renew` becomes true, the server sets it back and asks for what is valid from now on. What is thrown
+  // is logged, and the old ones stay. Null: never.
+  std::atomic<bool>* renew = nullptr;
+  std::function<Credentials()> read_credentials{};
 
   // A client certificate is one client's: unless said otherwise it gets half of the places. The token is everybody's.
   int share_of(const std::string& certificate) const {

@@ -14,6 +14,8 @@
 
 #include "epipe/base/clock.h"
 #include "epipe/base/file.h"
+#include "epipe/monitor/http_server.h"
+#include "epipe/serve/certificate_watch.h"
 #include "epipe/serve/child.h"
 #include "epipe/serve/log.h"
 #include "epipe/serve/refusal_log.h"
@@ -82,9 +84,13 @@ class Server {
   explicit Server(const ServeConfig& config)
       : config_(config),
         refusals_([](const std::string& line) { log("{}", line); }),
-        sessions_(config),
-        listener_(listen_config(), [this](Incoming i) { receive(std::move(i)); }) {}
+        certificate_(config.listen, [](const std::string& line) { log("{}", line); }),
+        sessions_(config, metrics_),
+        listener_(listen_config(), [this](Incoming i) { receive(std::move(i)); }) {
+    if (!config.metrics.empty()) serve_metrics();
+  }
   ~Server() {
+    http_ = nullptr;  // its threads use the rest
     listener_.shutdown();
     for (auto& connecting : connecting_) connecting.thread.join();
     refusals_.flush(true);
@@ -95,7 +101,22 @@ class Server {
   int port() const { return listener_.port(); }
   bool listens() const { return listener_.alive(); }
 
+  // Certificates and tokens as their files have them now.
+  void renew() {
+    try {
+      const Credentials renewed = config_.read_credentials();
+      CertificateWatch::require_valid(renewed.listen);
+      listener_.renew(renewed.listen);
+      sessions_.set_dial(renewed.dial);
+      log("renewed: clients that connect from now on see the certificate and need the tokens of the files");
+      certificate_.set(renewed.listen);
+    } catch (const std::exception& error) {
+      log("not renewed, certificate and tokens are as they were: {}", error.what());
+    }
+  }
+
   void drain() {
+    draining_ = true;
     listener_.set_serving(false);
     sessions_.drain();
   }
@@ -103,6 +124,7 @@ class Server {
   // Keeps the sessions' limits and clears away what has ended; returns how many sessions run.
   std::size_t watch() {
     refusals_.flush();
+    certificate_.warn();
     clear();
     const std::size_t running = sessions_.watch();
     sessions_.clean();
@@ -118,8 +140,42 @@ class Server {
     listen.max_connections = std::clamp((files - kOtherFiles) / 3, 8, kConnectionsOfSession * config_.max_sessions + kSpareConnections);
     listen.max_per_address = std::max(4, listen.max_connections * 3 / 4);
     listen.send_timeout = send_timeout(config_.limits);
-    listen.on_refused = [this](const std::string& peer, const std::string& reason) { refusals_.add(peer, reason); };
+    listen.on_refused = [this](const std::string& peer, Refusal why, const std::string& reason) {
+      metrics_.refused(why);
+      refusals_.add(peer, reason);
+    };
     return listen;
+  }
+
+  void serve_metrics() {
+    (void)metrics_text();  // a build that cannot write them says so now
+    monitor::HttpConfig http;
+    http.address = config_.metrics;
+    http.pages["/metrics"] = [this] {
+      return monitor::Response{.type = "text/plain; version=0.0.4; charset=utf-8", .body = metrics_text()};
+    };
+    http.pages["/healthz"] = [this] {
+      if (draining_) return monitor::Response{.status = 503, .body = "draining\n"};
+      return listens() ? monitor::Response{.body = "serving\n"} : monitor::Response{.status = 503, .body = "not listening\n"};
+    };
+    http_ = std::make_unique<monitor::HttpServer>(std::move(http));
+    log("metrics at {}/metrics{}", http_->url(), http_->open_to_others() ? ", for everybody who reaches this machine" : "");
+  }
+
+  // By threads of the HTTP server.
+  std::string metrics_text() {
+    monitor::MetricPage page;
+    monitor::add_process(page, config_.version);
+    sessions_.show(page);
+    if (const auto end = certificate_.end()) {
+      page.gauge("epipe_certificate_expiry_timestamp_seconds", "when the server's certificate ends, in seconds since 1970",
+                 static_cast<double>(*end));
+    }
+    const std::lock_guard lock(mutex_);
+    const char* const links = "clients' links to their sessions: commands, and a data channel for each cut";
+    page.gauge("epipe_links", links, static_cast<double>(connecting_.size()), {{"state", "opening"}});
+    page.gauge("epipe_links", links, static_cast<double>(connected_.size()), {{"state", "open"}});
+    return page.text();
   }
 
   // By the listener's thread, which lives as long as the server. It waits for nobody: links are opened by threads of their own.
@@ -128,9 +184,11 @@ class Server {
     try {
       connect(asking, session_for(*asking));
     } catch (const transport::Refused& refused) {
+      metrics_.refused(refused.why());
       refusals_.add(asking->peer(), refused.what());
       asking->refuse(refused.why(), refused.what());
     } catch (const std::exception& error) {
+      metrics_.refused(Refusal::kOther);
       log("failed for {}: {}", asking->peer(), error.what());
       asking->refuse(Refusal::kOther, "the server could not start a session");
     }
@@ -169,12 +227,16 @@ class Server {
   void open(Incoming& incoming, const RunningSession& session) {
     try {
       auto inner = open_inner(session, incoming.metadata());
-      const auto on_piece = [activity = session.activity](bool from_client) { activity->message(from_client); };
+      const auto on_piece = [this, activity = session.activity](bool from_client, std::size_t bytes) {
+        activity->message(from_client);
+        metrics_.relayed(from_client, bytes);
+      };
       auto relay =
           std::make_unique<transport::Relay>(incoming.accept(), std::move(inner), transport::Relay::Observer{.on_piece = on_piece});
       const std::lock_guard lock(mutex_);
       connected_.push_back({session.name, std::move(relay)});
     } catch (const transport::Refused& refused) {
+      metrics_.refused(refused.why());
       refusals_.add(incoming.peer(), refused.what());
       incoming.refuse(refused.why(), "the session: " + std::string(refused.what()));
     } catch (const std::exception& error) {
@@ -233,11 +295,15 @@ class Server {
 
   ServeConfig config_;
   RefusalLog refusals_;
+  ServerMetrics metrics_;
+  std::atomic<bool> draining_ = false;
+  CertificateWatch certificate_;
   Sessions sessions_;
   std::mutex mutex_;  // guards what follows
   std::list<Connecting> connecting_;
   std::list<Connected> connected_;
-  transport::Listener listener_;  // last: its thread uses all of the above
+  transport::Listener listener_;               // its thread uses all of the above
+  std::unique_ptr<monitor::HttpServer> http_;  // last: so do its threads; null without --metrics
 };
 
 }  // namespace
@@ -249,6 +315,7 @@ void serve(const ServeConfig& config, const std::atomic<bool>& stop, const std::
   on_ready(server.port());
   const auto tick = [] { std::this_thread::sleep_for(std::chrono::milliseconds(100)); };
   while (!stop && server.listens()) {
+    if (config.renew != nullptr && config.renew->exchange(false)) server.renew();
     server.watch();
     tick();
   }

@@ -15,6 +15,7 @@
 #include "epipe/serve/channel_broker.h"
 #include "epipe/serve/child.h"
 #include "epipe/serve/log.h"
+#include "epipe/serve/session_report.h"
 #include "epipe/session/servers.h"
 #include "epipe/session/worker_participant.h"
 #include "epipe/train/spec_trainer.h"
@@ -133,7 +134,7 @@ class Session {
       channels_.begin();
     }
     try {
-      handle_commands(client, participant_, timeout_of(config_.limits.idle_seconds));
+      handle_commands(client, counting_, timeout_of(config_.limits.idle_seconds));
     } catch (const transport::ConnectionLost& lost) {
       log("lost the client: {}", lost.what());
     } catch (const transport::TimedOut&) {
@@ -175,6 +176,7 @@ class Session {
   Link* serving_ = nullptr;  // the client's commands
   Queue<std::unique_ptr<Link>> clients_{16};
   session::WorkerParticipant participant_;
+  CountingParticipant counting_{participant_, STDOUT_FILENO};
   transport::Listener listener_;  // last: its thread uses all of the above
 };
 

@@ -58,7 +58,8 @@ std::string excess_of(const RunningSession& session) {
                      static_cast<double>(limits.memory_bytes) / 1e9);
 }
 
-Sessions::Sessions(const ServeConfig& config) : config_(config), store_(config.state_dir, config.state, config.max_sessions) {}
+Sessions::Sessions(const ServeConfig& config, ServerMetrics& metrics)
+    : config_(config), metrics_(metrics), store_(config.state_dir, config.state, config.max_sessions) {}
 
 Sessions::~Sessions() {
   for (const auto& [name, session] : running_) ::kill(session.pid, SIGKILL);
@@ -124,9 +125,13 @@ RunningSession Sessions::start(SessionConfig config, StateStore::Claim state, co
   const std::string path = sockets_.path() + "/" + config.name;
   (void)remove_tree(path);  // of an earlier process of the session
   config.socket = "unix:" + path;
-  RunningSession session{start_session(config), config.name,   config.ticket,   config.socket, credential,
-                         config.purpose,        config.limits, std::move(state)};
+  const auto reports = config.purpose == Purpose::kTrain ? std::make_shared<SessionReports>() : nullptr;  // shared with copies below
+  const pid_t pid = start_session(config, reports ? reports->session_end() : -1);
+  if (reports) reports->close_session_end();
+  RunningSession session{pid, config.name, config.ticket, config.socket, credential, config.purpose, config.limits, std::move(state)};
+  session.reports = reports;
   running_[session.name] = session;
+  if (reports) metrics_.started();
   log("{} for {} in process {}", shown(session), peer, session.pid);
   return session;
 }
@@ -134,6 +139,7 @@ RunningSession Sessions::start(SessionConfig config, StateStore::Claim state, co
 std::size_t Sessions::watch() {
   const std::lock_guard lock(mutex_);
   for (auto& [name, session] : running_) {
+    if (session.reports) session.reports->read(session.life.seconds());
     const std::string reason = session.condemned ? "" : excess_of(session);
     if (reason.empty()) continue;
     if (out_of_time(session)) expired_.insert(name);
@@ -147,7 +153,36 @@ bool Sessions::has_ended(const RunningSession& session) {
   int status = 0;
   if (::waitpid(session.pid, &status, WNOHANG) == 0) return false;
   log("{} {}", shown(session), WIFSIGNALED(status) ? fmt::format("was ended by signal {}", WTERMSIG(status)) : "has ended");
+  if (!session.reports) return true;
+  session.reports->read(session.life.seconds());
+  const bool failed = WIFSIGNALED(status) || WEXITSTATUS(status) != 0;
+  const SessionEnd how = session.condemned ? SessionEnd::kKilled : failed ? SessionEnd::kFailed : SessionEnd::kLeft;
+  metrics_.ended(how, session.reports->totals(), session.reports->rejected());
   return true;
+}
+
+void Sessions::show(monitor::MetricPage& page) {
+  const std::lock_guard lock(mutex_);
+  session::StepTotals totals;
+  std::uint64_t rejected = 0;
+  std::uint64_t held = 0;
+  for (const auto& [name, session] : running_) {
+    if (!session.reports) continue;
+    totals.add(session.reports->totals());
+    rejected += session.reports->rejected();
+    held += held_bytes(session.pid);
+  }
+  page.gauge("epipe_sessions", "sessions that run", running(Purpose::kTrain));
+  page.gauge("epipe_sessions_limit", "sessions that may run at once (--max-sessions)", config_.max_sessions);
+  page.gauge("epipe_measurements", "clients that measure the link (epipe bench link)", running(Purpose::kMeasureLink));
+  page.gauge("epipe_session_memory_bytes", "data and stack of the sessions that run, together", static_cast<double>(held));
+  page.gauge("epipe_draining", "1 when the server takes no new sessions and is about to end", draining_ ? 1 : 0);
+  metrics_.show(page, totals, rejected);
+}
+
+void Sessions::set_dial(const transport::ConnectConfig& dial) {
+  const std::lock_guard lock(mutex_);
+  config_.dial = dial;
 }
 
 void Sessions::kill(const RunningSession& session, const std::string& reason) {

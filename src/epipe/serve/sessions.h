@@ -11,7 +11,9 @@
 
 #include "epipe/base/clock.h"
 #include "epipe/serve/config.h"
+#include "epipe/serve/server_metrics.h"
 #include "epipe/serve/session.h"
+#include "epipe/serve/session_report.h"
 #include "epipe/serve/socket_folder.h"
 #include "epipe/serve/state_store.h"
 
@@ -46,6 +48,7 @@ struct RunningSession {
   Stopwatch life{};
   bool condemned = false;                                             // it was killed, and has not ended yet
   std::shared_ptr<Activity> activity = std::make_shared<Activity>();  // shared with its relays
+  std::shared_ptr<SessionReports> reports{};                          // shared with copies of this; null for a measurement
 };
 
 // Why the server must end it, or nothing: its time, its silence, its memory.
@@ -64,7 +67,8 @@ struct SessionRequest {
 // spins, hangs or grows is killed.
 class Sessions {
  public:
-  explicit Sessions(const ServeConfig& config);
+  // `metrics` outlives it.
+  Sessions(const ServeConfig& config, ServerMetrics& metrics);
   ~Sessions();  // kills what runs
   Sessions(const Sessions&) = delete;
   Sessions& operator=(const Sessions&) = delete;
@@ -78,7 +82,11 @@ class Sessions {
   std::size_t watch();
   // Removes what ended sessions have kept for too long, or too much of. The serving thread's, because it takes its time.
   void clean() { store_.clean(); }
+  // How sessions that begin from now on dial other servers.
+  void set_dial(const transport::ConnectConfig& dial);
   void kill(const RunningSession& session, const std::string& reason);
+  // Adds what runs now, and what all sessions have done.
+  void show(monitor::MetricPage& page);
   // No session begins any more; those that run are told to save and end.
   void drain();
 
@@ -90,6 +98,7 @@ class Sessions {
   bool has_ended(const RunningSession& session);
 
   ServeConfig config_;
+  ServerMetrics& metrics_;
   SocketFolder sockets_;
   StateStore store_;
   std::mutex mutex_;                               // guards what follows

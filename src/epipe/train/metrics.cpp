@@ -91,7 +91,7 @@ std::string trace_json(const std::vector<Tracer::Event>& traced, int workers) {
   return json{{"traceEvents", std::move(events)}, {"displayTimeUnit", "ms"}}.dump();
 }
 
-MetricsFile::MetricsFile(const std::string& path, std::uint64_t first_step) {
+MetricsFile::MetricsFile(const std::string& path, std::uint64_t first_step) : events_(path.substr(0, path.rfind('/')), first_step) {
   const std::string kept = first_step > 0 ? lines_before(path, first_step) : "";
   const auto written = write_file(path, {std::as_bytes(std::span(kept))});
   if (!written) throw std::runtime_error(written.error().message);
@@ -106,6 +106,7 @@ void MetricsFile::append(const json& line) {
   if (std::fwrite(text.data(), 1, text.size(), file_) != text.size() || std::fflush(file_) != 0) {
     throw std::runtime_error(fmt::format("cannot append to the metrics: {}", std::strerror(errno)));
   }
+  events_.append(line);
 }
 
 void MetricsFile::sync() const {

@@ -5,6 +5,7 @@
 
 #include "epipe/base/trace.h"
 #include "epipe/pipeline/pipeline.h"
+#include "epipe/train/events_file.h"
 
 // What a run writes for programs to read: one JSON object per line in metrics.jsonl, and trace.json.
 namespace epipe::train {
@@ -23,7 +24,8 @@ nlohmann::json workers_json(const pipeline::StepResult& result, double optimizer
 // Chrome's trace format, which Perfetto opens: one track per worker, and one per encoder and decoder thread.
 std::string trace_json(const std::vector<Tracer::Event>& traced, int workers);
 
-// Appends lines; a process that is killed loses none. Keeps what an earlier part of the run wrote before `first_step`.
+// Appends lines; a process that is killed loses none. Keeps what an earlier part of the run wrote before `first_step`. TensorBoard's file
+// lies beside it.
 class MetricsFile {
  public:
   MetricsFile(const std::string& path, std::uint64_t first_step);
@@ -35,6 +37,7 @@ class MetricsFile {
 
  private:
   std::FILE* file_;
+  EventsFile events_;
 };
 
 }  // namespace epipe::train

@@ -188,6 +188,7 @@ class Loop {
   void recover(const std::string& reason) {
     if (config_.reconnect <= 0) throw std::runtime_error(reason);
     const bool again = connected_;
+    if (again) observer_.on_event(RunEvent::kConnectionLost);
     observer_.on_note(again ? fmt::format("lost after step {}: {}; connecting again", done_, reason)
                             : fmt::format("cannot connect: {}; trying for {:.0f} s", reason, config_.reconnect));
     const Stopwatch watch;
@@ -198,6 +199,7 @@ class Loop {
       try {
         connect();
         observer_.on_note(again ? fmt::format("connected again, going on after step {}", done_) : "connected");
+        if (again) observer_.on_event(RunEvent::kConnectedAgain);
         return;
       } catch (const transport::Refused& refused) {
         // Fails after two untrusted handshakes if it never connected. Later it is the link that damages what it carries.
@@ -267,7 +269,7 @@ class Loop {
     if (step.loss_scale) line.update({{"loss_scale", *step.loss_scale}, {"skipped", result.non_finite}});
     metrics_->append(line);
     observer_.on_step({step.epoch, done_, end_, in_epoch_.mean_loss(), in_epoch_.accuracy(), in_epoch_.samples_per_s(),
-                       static_cast<double>(in_epoch_.wire_bytes) / 1e6 / in_epoch_.seconds});
+                       static_cast<double>(in_epoch_.wire_bytes) / 1e6 / in_epoch_.seconds, lr(step.step), step.error_measured, &result});
   }
 
   void end_epoch() {
@@ -302,6 +304,7 @@ class Loop {
     if (saved_ != done_) {
       metrics_->sync();
       run_.coordinator->save();
+      observer_.on_event(RunEvent::kCheckpointSaved);
     }
     saved_ = done_;
     save_due_ = false;

@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "epipe/pipeline/pipeline.h"
 #include "epipe/session/peer_connector.h"
 #include "epipe/train/config.h"
 #include "epipe/train/registry.h"
@@ -22,6 +23,9 @@ struct Progress {
   double accuracy = 0;
   double samples_per_s = 0;
   double cut_MBps = 0;  // on all cuts together
+  double lr = 0;
+  bool error_measured = false;                 // of the codecs, in this step
+  const pipeline::StepResult* last = nullptr;  // of this step; while the call lasts
 };
 
 struct EpochResult {
@@ -34,6 +38,8 @@ struct EpochResult {
   std::vector<std::pair<std::string, double>> val_metrics{};  // by name; the first is the one the data is judged by
 };
 
+enum class RunEvent : std::uint8_t { kConnectionLost, kConnectedAgain, kCheckpointSaved };
+
 // Who watches. All calls come from the thread that trains.
 class Observer {
  public:
@@ -41,6 +47,7 @@ class Observer {
   virtual void on_step(const Progress& progress) = 0;
   virtual void on_epoch(const EpochResult& epoch) = 0;
   virtual void on_note(const std::string& text) = 0;  // what a person should know: a head that starts fresh, a lost link, a way back
+  virtual void on_event(RunEvent) {}                  // what a program counts
 };
 
 struct TrainResult {

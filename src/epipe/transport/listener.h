@@ -48,6 +48,9 @@ class Listener {
   bool alive() const;
   // What the health service says: false while the server drains. True at first.
   void set_serving(bool serving);
+  // Certificate, clients' CA and tokens of this configuration from now on, for whoever connects; connections that exist stay. Throws
+  // std::invalid_argument, and leaves everything as it was, where they make no sense.
+  void renew(const ListenConfig& config);
   // No new links; those that exist are closed, and lost at their peers after `grace`. Idempotent.
   void shutdown(Timeout grace = std::chrono::seconds(1));
 

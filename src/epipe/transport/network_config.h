@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "epipe/transport/link.h"
+#include "epipe/transport/refused.h"
 
 namespace epipe::transport {
 
@@ -54,7 +55,7 @@ struct ListenConfig {
   Timeout send_timeout = kSendTimeout;
   KeepAlive keep_alive;
   // Told of everybody who is turned away before a handler sees the link. Any thread; may be empty.
-  std::function<void(const std::string& peer, const std::string& reason)> on_refused{};
+  std::function<void(const std::string& peer, Refusal why, const std::string& reason)> on_refused{};
 };
 
 }  // namespace epipe::transport

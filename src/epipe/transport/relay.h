@@ -17,8 +17,8 @@ void close_because(Link& link, const std::string& reason);
 class Relay {
  public:
   struct Observer {
-    std::function<void(const std::string& reason)> on_end{};  // once; must not destroy the relay
-    std::function<void(bool from_a)> on_piece{};              // of a message, or a whole one: before it is passed on
+    std::function<void(const std::string& reason)> on_end{};         // once; must not destroy the relay
+    std::function<void(bool from_a, std::size_t bytes)> on_piece{};  // of a message, or a whole one: before it is passed on
   };
   // Threads of the relay call the observer.
   Relay(std::unique_ptr<Link> a, std::unique_ptr<Link> b, Observer observer);

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -11,5 +12,8 @@ namespace epipe::transport {
 // ::1, this machine's name and `names` (host names or addresses); client.pem, client.key; token (one line). All files are readable by
 // their owner only. Overwrites nothing.
 Result<void> init_tls(const std::string& folder, const std::vector<std::string>& names);
+
+// When the first certificate of a PEM text ends, in seconds since 1970.
+Result<std::int64_t> certificate_expiry(const std::string& pem);
 
 }  // namespace epipe::transport

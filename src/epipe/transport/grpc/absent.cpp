@@ -29,6 +29,7 @@ Listener::~Listener() = default;
 int Listener::port() const { return 0; }
 bool Listener::alive() const { return false; }
 void Listener::set_serving(bool) {}
+void Listener::renew(const ListenConfig&) {}
 void Listener::shutdown(Timeout) {}
 
 Incoming::Incoming(std::shared_ptr<ServerStream>) { missing(); }
@@ -49,6 +50,7 @@ Relay::~Relay() = default;
 void Relay::close(const std::string&) {}
 bool Relay::ended() const { return true; }
 
+Result<std::int64_t> certificate_expiry(const std::string&) { return Error{ErrorCode::kIo, kMissing}; }
 Result<void> init_tls(const std::string&, const std::vector<std::string>&) { return Error{ErrorCode::kIo, kMissing}; }
 
 }  // namespace epipe::transport

@@ -32,16 +32,57 @@ class Refuser final : public ::grpc::ServerGenericBidiReactor {
 
 }  // namespace
 
+// gRPC's server under one certificate. Connections stay with the server that took them, so renewed certificates need another one.
+class CertifiedServer final : public ::grpc::CallbackGenericService {
+ public:
+  using Create = std::function<::grpc::ServerGenericBidiReactor*(::grpc::GenericCallbackServerContext*)>;
+  CertifiedServer(const ListenConfig& config, const Address& address, Create create) : create_(std::move(create)) {
+    using Type = ::grpc::ServerBuilder::experimental_type::ExternalConnectionType;
+    const auto credentials = server_credentials(config, address);
+    ::grpc::ServerBuilder builder;
+    if (address.is_unix) {
+      builder.AddListeningPort(address.text, credentials);
+    } else {
+      connections_ = builder.experimental().AddExternalConnectionAcceptor(Type::FROM_FD, credentials);
+    }
+    builder.RegisterCallbackGenericService(this);
+    set_arguments(builder, config);
+    server_ = builder.BuildAndStart();
+    if (!server_)
+      throw std::runtime_error(fmt::format("cannot listen on {}: the address is taken, or not of this machine", config.address));
+  }
+
+  // A connection of TCP; the server's from here on.
+  void take(int fd) {
+    ::grpc::experimental::ExternalConnectionAcceptor::NewConnectionParameters connection;
+    connection.fd = fd;
+    connections_->HandleNewConnection(&connection);
+  }
+  void set_serving(bool serving) {
+    if (auto* const health = server_->GetHealthCheckService()) health->SetServingStatus(serving);
+  }
+  void shutdown(Timeout grace) { server_->Shutdown(std::chrono::system_clock::now() + grace); }
+
+ private:
+  ::grpc::ServerGenericBidiReactor* CreateReactor(::grpc::GenericCallbackServerContext* context) override { return create_(context); }
+
+  const Create create_;
+  std::unique_ptr<::grpc::experimental::ExternalConnectionAcceptor> connections_;  // null for Unix sockets
+  std::unique_ptr<::grpc::Server> server_;
+};
+
 // Checks who asks, and hands the streams of those who may to the listener's thread.
-struct Listener::State final : public ::grpc::CallbackGenericService {
+struct Listener::State {
   State(ListenConfig given, OnIncoming handler)
       : config(std::move(given)), on_incoming(std::move(handler)), asking(static_cast<std::size_t>(config.max_streams) + 1) {}
 
-  ::grpc::ServerGenericBidiReactor* CreateReactor(::grpc::GenericCallbackServerContext* context) override;
+  ::grpc::ServerGenericBidiReactor* create(::grpc::GenericCallbackServerContext* context);
   ::grpc::ServerGenericBidiReactor* refuse(const ::grpc::GenericCallbackServerContext& context, const ::grpc::Status& status) const;
   ::grpc::Status check(const ::grpc::GenericCallbackServerContext& context) const;
   bool may_enter(const ::grpc::GenericCallbackServerContext& context) const;
   void listen();
+  std::unique_ptr<CertifiedServer> make_server(const ListenConfig& certified);
+  void renew(const ListenConfig& renewed);
   Acceptor::Handlers handlers();
   void answer();
   void stop();
@@ -49,16 +90,17 @@ struct Listener::State final : public ::grpc::CallbackGenericService {
   const ListenConfig config;
   const OnIncoming on_incoming;
   Streams asking;
-  std::mutex mutex;
-  std::set<ServerStream*> open;  // guarded by the mutex; each stays until gRPC is done with it
-  bool stopped = false;          // likewise
-  std::unique_ptr<::grpc::experimental::ExternalConnectionAcceptor> connections;  // where gRPC takes what the acceptor has
-  std::unique_ptr<Acceptor> acceptor;                                             // of TCP; null for Unix sockets
-  std::unique_ptr<::grpc::Server> server;
+  mutable std::mutex mutex;
+  std::set<ServerStream*> open;                           // guarded by the mutex; each stays until gRPC is done with it
+  bool stopped = false;                                   // likewise
+  bool serving = true;                                    // likewise
+  std::vector<std::string> tokens;                        // likewise
+  std::vector<std::unique_ptr<CertifiedServer>> servers;  // likewise; the last takes connections, others keep those they have
+  std::unique_ptr<Acceptor> acceptor;                     // of TCP; null for Unix sockets
   std::thread thread;
 };
 
-::grpc::ServerGenericBidiReactor* Listener::State::CreateReactor(::grpc::GenericCallbackServerContext* context) {
+::grpc::ServerGenericBidiReactor* Listener::State::create(::grpc::GenericCallbackServerContext* context) {
   if (const auto status = check(*context); !status.ok()) return refuse(*context, status);
   const std::lock_guard lock(mutex);
   if (stopped) return new Refuser(refusal_status(Refusal::kFull, kShuttingDown));
@@ -78,7 +120,7 @@ struct Listener::State final : public ::grpc::CallbackGenericService {
 
 ::grpc::ServerGenericBidiReactor* Listener::State::refuse(const ::grpc::GenericCallbackServerContext& context,
                                                           const ::grpc::Status& status) const {
-  if (config.on_refused) config.on_refused(context.peer(), status.error_message());
+  if (config.on_refused) config.on_refused(context.peer(), refusal_of(status.error_code()), status.error_message());
   return new Refuser(status);
 }
 
@@ -96,39 +138,55 @@ struct Listener::State final : public ::grpc::CallbackGenericService {
 }
 
 bool Listener::State::may_enter(const ::grpc::GenericCallbackServerContext& context) const {
-  if (config.insecure && config.tokens.empty()) return true;
+  const std::lock_guard lock(mutex);
+  if (config.insecure && tokens.empty()) return true;
   const auto auth = context.auth_context();
   if (!config.insecure && auth && auth->IsPeerAuthenticated()) return true;
-  return any_token(config.tokens, value_of(context.client_metadata(), kTokenKey));
+  return any_token(tokens, value_of(context.client_metadata(), kTokenKey));
 }
 
 void Listener::State::listen() {
-  using Type = ::grpc::ServerBuilder::experimental_type::ExternalConnectionType;
   const Address address = parse_address(config.address);
-  const auto credentials = server_credentials(config, address);
-  ::grpc::ServerBuilder builder;
-  if (address.is_unix) {
-    builder.AddListeningPort(address.text, credentials);
-  } else {
+  (void)server_credentials(config, address);  // what is wrong with them is said before the address is taken
+  if (!address.is_unix) {
     acceptor = std::make_unique<Acceptor>(
         address, Acceptor::Limits{config.max_connections, config.max_per_address, config.keep_alive.timeout}, handlers());
-    connections = builder.experimental().AddExternalConnectionAcceptor(Type::FROM_FD, credentials);
   }
-  builder.RegisterCallbackGenericService(this);
-  set_arguments(builder, config);
-  server = builder.BuildAndStart();
-  if (!server) throw std::runtime_error(fmt::format("cannot listen on {}: the address is taken, or not of this machine", config.address));
+  tokens = config.tokens;
+  servers.push_back(make_server(config));
   if (acceptor) acceptor->start();
+}
+
+std::unique_ptr<CertifiedServer> Listener::State::make_server(const ListenConfig& certified) {
+  return std::make_unique<CertifiedServer>(certified, parse_address(config.address),
+                                           [this](::grpc::GenericCallbackServerContext* context) { return create(context); });
+}
+
+void Listener::State::renew(const ListenConfig& renewed) {
+  if (!acceptor || config.insecure) throw std::invalid_argument("a listener without TLS has no certificate to renew");
+  ListenConfig certified = config;
+  certified.identity = renewed.identity;
+  certified.client_ca_pem = renewed.client_ca_pem;
+  certified.tokens = renewed.tokens;
+  for (const auto& token : certified.tokens) (void)bearer(token);
+  auto server = make_server(certified);
+  const std::lock_guard lock(mutex);
+  server->set_serving(serving);
+  tokens = certified.tokens;
+  servers.push_back(std::move(server));
 }
 
 Acceptor::Handlers Listener::State::handlers() {
   const auto accepted = [this](int fd) {
-    ::grpc::experimental::ExternalConnectionAcceptor::NewConnectionParameters connection;
-    connection.fd = fd;
-    connections->HandleNewConnection(&connection);
+    CertifiedServer* newest = nullptr;  // it stays until the acceptor has stopped
+    {
+      const std::lock_guard lock(mutex);
+      newest = servers.back().get();
+    }
+    newest->take(fd);
   };
   const auto refused = [this](const std::string& peer, const std::string& reason) {
-    if (config.on_refused) config.on_refused(peer, reason);
+    if (config.on_refused) config.on_refused(peer, Refusal::kFull, reason);
   };
   return {accepted, refused};
 }
@@ -178,13 +236,17 @@ int Listener::port() const { return state_->acceptor ? state_->acceptor->port() 
 bool Listener::alive() const { return !state_->acceptor || state_->acceptor->alive(); }
 
 void Listener::set_serving(bool serving) {
-  if (auto* const health = state_->server->GetHealthCheckService()) health->SetServingStatus(serving);
+  const std::lock_guard lock(state_->mutex);
+  state_->serving = serving;
+  for (const auto& server : state_->servers) server->set_serving(serving);
 }
+
+void Listener::renew(const ListenConfig& config) { state_->renew(config); }
 
 void Listener::shutdown(Timeout grace) {
   if (state_->acceptor) state_->acceptor->stop();
   state_->stop();
-  state_->server->Shutdown(std::chrono::system_clock::now() + grace);
+  for (const auto& server : state_->servers) server->shutdown(grace);
   if (state_->thread.joinable()) state_->thread.join();
 }
 

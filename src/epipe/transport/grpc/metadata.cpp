@@ -77,6 +77,11 @@ bool any_token(const std::vector<std::string>& tokens, const std::string& author
   return {row == kCodes.end() ? ::grpc::StatusCode::ABORTED : row->second, text};
 }
 
+Refusal refusal_of(::grpc::StatusCode code) {
+  const auto* const row = std::find_if(kCodes.begin(), kCodes.end(), [code](const auto& entry) { return entry.second == code; });
+  return row == kCodes.end() ? Refusal::kOther : row->first;
+}
+
 void throw_refused(const std::string& peer, ::grpc::StatusCode code, const std::string& text) {
   const std::string message = fmt::format("{}: {}", peer, text);
   const auto* const row = std::find_if(kCodes.begin(), kCodes.end(), [code](const auto& entry) { return entry.second == code; });

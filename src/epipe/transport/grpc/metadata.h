@@ -34,6 +34,8 @@ std::string bearer(const std::string& token);
 bool any_token(const std::vector<std::string>& tokens, const std::string& authorization);
 
 ::grpc::Status refusal_status(Refusal why, const std::string& text);
+// kOther where no refusal has this code.
+Refusal refusal_of(::grpc::StatusCode code);
 // Refused, where the listener said so, or ConnectionLost.
 [[noreturn]] void throw_refused(const std::string& peer, ::grpc::StatusCode code, const std::string& text);
 

@@ -23,6 +23,7 @@ class Forwarder {
       message_ = from_.recv(kNoTimeout);
     }
   }
+  std::size_t bytes() const { return pieces() ? piece_.Length() : message_.size(); }
   void give() {
     if (pieces()) {
       to_grpc_->stream().write(std::exchange(piece_, {}));
@@ -43,7 +44,7 @@ class Forwarder {
 };
 
 // Until `from` ends: the reason.
-std::string forward(Link& from, Link& to, const std::function<void()>& on_piece) {
+std::string forward(Link& from, Link& to, const std::function<void(std::size_t bytes)>& on_piece) {
   Forwarder forwarder(from, to);
   while (true) {
     try {
@@ -51,7 +52,7 @@ std::string forward(Link& from, Link& to, const std::function<void()>& on_piece)
     } catch (const std::exception& ended) {
       return ended.what();
     }
-    on_piece();
+    on_piece(forwarder.bytes());
     forwarder.give();
   }
 }
@@ -73,8 +74,8 @@ struct Relay::State {
 
   // A side that takes nothing any more has ended, too; but it may have said something last, which the other thread reads first.
   void run(Link& from, Link& to) {
-    const auto on_piece = [this, from_a = &from == a.get()] {
-      if (observer.on_piece) observer.on_piece(from_a);
+    const auto on_piece = [this, from_a = &from == a.get()](std::size_t bytes) {
+      if (observer.on_piece) observer.on_piece(from_a, bytes);
     };
     try {
       end(forward(from, to, on_piece));

@@ -2,12 +2,15 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <openssl/err.h>
+#include <openssl/pem.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <array>
 #include <cerrno>
 #include <cstring>
+#include <ctime>
 #include <map>
 #include <stdexcept>
 #include <utility>
@@ -74,6 +77,17 @@ Result<void> init_tls(const std::string& folder, const std::vector<std::string>&
   }
   for (const auto& [name, content] : files) EPIPE_TRY(write_secret(folder + "/" + name, content));
   return {};
+}
+
+Result<std::int64_t> certificate_expiry(const std::string& pem) {
+  const std::unique_ptr<BIO, int (*)(BIO*)> text(BIO_new_mem_buf(pem.data(), static_cast<int>(pem.size())), BIO_free);
+  const Certificate certificate(PEM_read_bio_X509(text.get(), nullptr, nullptr, nullptr), X509_free);
+  std::tm end{};
+  const bool read = certificate && ASN1_TIME_to_tm(X509_get0_notAfter(certificate.get()), &end) == 1;
+  ERR_clear_error();
+  if (!read)
+    return Error{ErrorCode::kBadFile, fmt::format("expected a certificate in PEM form, got {} bytes of something else", pem.size())};
+  return static_cast<std::int64_t>(::timegm(&end));
 }
 
 }  // namespace epipe::transport

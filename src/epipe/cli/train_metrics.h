@@ -1,0 +1,46 @@
+#pragma once
+
+#include <memory>
+#include <mutex>
+#include <string>
+
+#include "epipe/monitor/http_server.h"
+#include "epipe/session/step_totals.h"
+#include "epipe/train/trainer.h"
+
+namespace epipe::cli {
+
+// Counts what a run does, for /metrics, and tells another observer. The training thread calls on_*, others text().
+class TrainMetrics final : public train::Observer {
+ public:
+  // `inner` outlives it.
+  explicit TrainMetrics(train::Observer& inner) : inner_(inner) {}
+
+  void on_step(const train::Progress& progress) override;
+  void on_epoch(const train::EpochResult& epoch) override;
+  void on_note(const std::string& text) override { inner_.on_note(text); }
+  void on_event(train::RunEvent event) override;
+
+  std::string text() const;
+
+ private:
+  train::Observer& inner_;
+  mutable std::mutex mutex_;  // guards what follows
+  session::StepTotals totals_;
+  train::Progress progress_;
+  double loss_ = 0;  // of the last step
+  std::uint64_t skipped_ = 0;
+  std::vector<boundary::Traffic> last_forward_;  // of the last step
+  std::vector<boundary::Traffic> last_backward_;
+  std::vector<boundary::Traffic> measured_forward_;  // of the last step that measured the codecs' error
+  std::vector<boundary::Traffic> measured_backward_;
+  std::unique_ptr<train::EpochResult> epoch_;  // the last that ended
+  std::uint64_t lost_ = 0;
+  bool away_ = false;    // a connection is lost
+  double saved_at_ = 0;  // seconds since 1970; 0: not yet
+};
+
+// Shows them at HOST:PORT for as long as it lives; null for "". Throws UsageError or Failure.
+std::unique_ptr<monitor::HttpServer> serve_metrics(const std::string& address, const TrainMetrics& metrics);
+
+}  // namespace epipe::cli

@@ -1,0 +1,65 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include "epipe/base/build_part.h"
+#include "epipe/base/metric.h"
+
+namespace epipe::monitor {
+
+// What --metrics needs.
+Part prometheus_part();
+
+using Labels = std::vector<std::pair<std::string, std::string>>;
+
+// Numbers of this moment, as Prometheus takes them: names in snake_case with their base unit, "_total" behind what only grows.
+class MetricPage {
+ public:
+  enum class Kind : std::uint8_t { kCounter, kGauge };
+  struct Sample {
+    Labels labels;
+    double value = 0;
+  };
+  struct Family {
+    std::string name;
+    std::string help;
+    Kind kind = Kind::kGauge;
+    std::vector<Sample> samples;
+  };
+
+  void counter(std::string_view name, std::string_view help, double value, Labels labels = {});
+  void gauge(std::string_view name, std::string_view help, double value, Labels labels = {});
+  // One declared metric (base/metric.h): a counter where several steps add up, otherwise a gauge.
+  void declared(std::string_view prefix, const Metric& metric, double value, Labels labels);
+  // Every number of a struct of metrics, under the names of their declarations.
+  template <typename Metrics>
+  void declared(std::string_view prefix, const Metrics& metrics, const Labels& labels) {
+    const auto add = [&](const Metric& metric, const auto& value) {
+      if constexpr (std::is_arithmetic_v<std::remove_cvref_t<decltype(value)>>)
+        declared(prefix, metric, static_cast<double>(value), labels);
+    };
+    Metrics::each(add, metrics);
+  }
+
+  const std::vector<Family>& families() const { return families_; }
+  // The text of /metrics. Throws std::runtime_error in a build without prometheus-cpp.
+  std::string text() const;
+
+ private:
+  void add(Kind kind, std::string_view name, std::string_view help, double value, Labels labels);
+
+  std::vector<Family> families_;
+};
+
+// "epipe_worker_" and forward, in seconds, summed: "epipe_worker_forward_seconds_total".
+std::string exported_name(std::string_view prefix, const Metric& metric);
+
+// What every process shows: epipe_build_info, and memory, time and files under the names Prometheus has for them.
+void add_process(MetricPage& page, const std::string& version);
+
+}  // namespace epipe::monitor

@@ -1,0 +1,14 @@
+#include <stdexcept>
+
+#include "epipe/monitor/metric_page.h"
+
+// What a build without prometheus-cpp links instead.
+namespace epipe::monitor {
+
+std::string MetricPage::text() const {
+  throw std::runtime_error("this epipe was built without prometheus-cpp: install prometheus-cpp-dev, then rebuild");
+}
+
+Part prometheus_part() { return {"prometheus-cpp", false, "not in this build: install prometheus-cpp-dev, then rebuild"}; }
+
+}  // namespace epipe::monitor

@@ -1,0 +1,91 @@
+#include "epipe/serve/session_report.h"
+
+#include <fmt/format.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <stdexcept>
+#include <string>
+#include <utility>
+
+namespace epipe::serve {
+namespace {
+
+constexpr double kReportSeconds = 1;
+constexpr int kMostReads = 4;  // at a time: a session that sends more waits, and its messages with it
+
+void close_end(int& end) {
+  if (end >= 0) ::close(std::exchange(end, -1));
+}
+
+}  // namespace
+
+session::Reply CountingParticipant::handle(const session::Command& command) {
+  session::Reply reply = inner_.handle(command);
+  count(command, reply);
+  if (since_sent_.seconds() > kReportSeconds) {
+    since_sent_ = {};
+    send();
+  }
+  return reply;
+}
+
+void CountingParticipant::count(const session::Command& command, const session::Reply& reply) {
+  const auto* const step = std::get_if<session::StepCommand>(&command);
+  const auto* const stepped = std::get_if<session::StepReply>(&reply);
+  if (step != nullptr && stepped != nullptr && step->training) {
+    totals_.add(stepped->result);
+    if (stepped->result.samples == 0) totals_.samples += step->batch.samples.size();  // the client counts those of its last stage
+  }
+  const auto* const commit = std::get_if<session::CommitCommand>(&command);
+  if (commit != nullptr && std::holds_alternative<session::CommitReply>(reply) && commit->step + 1 != committed_) {
+    committed_ = commit->step + 1;
+    ++totals_.steps;
+  }
+  if (std::holds_alternative<session::SaveReply>(reply)) ++totals_.checkpoints;
+}
+
+// A server that does not read is no reason to wait: the next message says it all again.
+void CountingParticipant::send() const {
+  if (socket_ < 0) return;
+  const std::string text = to_text(totals_);
+  if (text.size() <= session::kMaxTotalsBytes) (void)::send(socket_, text.data(), text.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
+}
+
+SessionReports::SessionReports() {
+  std::array<int, 2> ends{};
+  if (::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends.data()) != 0) {
+    throw std::runtime_error(fmt::format("cannot make a socket for a session: {}", std::strerror(errno)));
+  }
+  server_end_ = ends[0];
+  session_end_ = ends[1];
+}
+
+SessionReports::~SessionReports() {
+  close_end(server_end_);
+  close_end(session_end_);
+}
+
+void SessionReports::close_session_end() { close_end(session_end_); }
+
+void SessionReports::read(double seconds) {
+  std::string last;
+  std::string buffer(session::kMaxTotalsBytes, '\0');
+  for (int i = 0; i < kMostReads; ++i) {
+    const ssize_t got = ::recv(server_end_, buffer.data(), buffer.size(), MSG_DONTWAIT | MSG_TRUNC);
+    if (got <= 0) break;
+    last = static_cast<std::size_t>(got) <= buffer.size() ? buffer.substr(0, static_cast<std::size_t>(got)) : "too long";
+  }
+  if (last.empty()) return;
+  auto reported = session::step_totals_from_text(last);
+  if (reported && may_follow(totals_, reported.value(), seconds)) {
+    totals_ = std::move(reported).value();
+  } else {
+    ++rejected_;
+  }
+}
+
+}  // namespace epipe::serve

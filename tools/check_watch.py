@@ -1,0 +1,157 @@
+#!/usr/bin/env python3
+"""Looks at `epipe watch` in headless Chromium: charts move while a run goes on, switches, the keyboard's place and what is open survive
+that, it stands still when it is paused, 10,000 steps stay smooth, dark and light differ, and nothing is on the console.
+
+    check_watch.py build/epipe [FOLDER]    FOLDER keeps screenshots"""
+import base64
+import json
+import pathlib
+import re
+import subprocess
+import sys
+import tempfile
+import time
+
+import devtools
+
+STEPS = 10_000
+SLOWEST_FRAME_MS = 250  # of a headless browser without a GPU, on two shared cores
+LOSS = "document.querySelector('#chart-train-loss path.line')?.getAttribute('d')"
+STEPS_SHOWN = "Number([...document.querySelectorAll('#overview dt')].find(dt => dt.textContent === 'steps').nextSibling.textContent)"
+FRAMES = """new Promise(done => {
+  const times = [];
+  const tick = now => { times.push(now); times.length < 2 || now - times[0] < 6000 ? requestAnimationFrame(tick) : done(times); };
+  requestAnimationFrame(tick);
+})"""
+
+
+def start_watch(program, *runs):
+    process = subprocess.Popen([program, "watch", "--listen", "127.0.0.1:0", *map(str, runs)], stdout=subprocess.PIPE, text=True)
+    return process, re.search(r"http://\S+", process.stdout.readline())[0]
+
+
+def line_of(step):
+    cuts = [{"cut": c, "direction": d, "codec": "dct:1", "wire_bytes": 1000 + step % 50, "values": 8000, "bits_per_value": 1.0,
+             "rel_error": 1e-3 + 1e-6 * (step % 100)} for c in (0, 1) for d in ("forward", "backward")]
+    workers = [{"worker": w, "forward": 0.01, "backward": 0.02, "wait": 0.005, "peak_memory_bytes": 10**8} for w in (0, 1)]
+    return json.dumps({"kind": "step", "epoch": step // 1000, "step": step, "loss": 2 / (1 + step / 500) + 0.1 * (step % 7), "accuracy": 0.5,
+                       "samples": 64, "seconds": 0.05, "cuts": cuts, "workers": workers}) + "\n"
+
+
+def screenshot(browser, folder, name):
+    if folder:
+        picture = browser.call("Page.captureScreenshot", format="png", captureBeyondViewport=True)["data"]
+        pathlib.Path(folder, f"{name}.png").write_bytes(base64.b64decode(picture))
+
+
+def check_moving(program, scratch, folder):
+    """A run that goes on, side by side with a finished one."""
+    run = scratch / "run"
+    finished = scratch / "finished"
+    flags = ["--place", "0,1,0", "--chunks", "2", "--codec", "dct:1"]
+    subprocess.run([program, "train", *flags, "--max-steps", "20", "--run-dir", finished], check=True, capture_output=True)
+    training = subprocess.Popen([program, "train", *flags, "--epochs", "100000", "--run-dir", run], stdout=subprocess.DEVNULL,
+                                stderr=subprocess.DEVNULL)
+    while not (run / "metrics.jsonl").exists() or (run / "metrics.jsonl").stat().st_size == 0:
+        time.sleep(0.1)
+    watch, url = start_watch(program, run)
+    both, both_url = start_watch(program, run, finished)
+    browser = devtools.Browser()
+    try:
+        browser.open(url)
+        browser.until("document.getElementById('live-state').textContent === 'following'")
+        before, steps = browser.value(LOSS), browser.value(STEPS_SHOWN)
+        browser.until(f"{LOSS} !== {json.dumps(before)} && {STEPS_SHOWN} > {steps}")
+        # A switch that is off, the keyboard's place and an open table survive what moves.
+        browser.value("const key = document.querySelector('#chart-bits button.key'); key.click(); key.focus();"
+                      "document.querySelector('#details details').open = true; 0")
+        steps = browser.value(STEPS_SHOWN)
+        browser.until(f"{STEPS_SHOWN} > {steps + 2}")
+        assert browser.value("document.activeElement.closest('figure')?.id") == "chart-bits", "the focus was lost"
+        assert browser.value("document.querySelectorAll('#chart-bits svg .off').length") > 0, "what was hidden came back"
+        assert browser.value("document.querySelector('#details details').open"), "what was open closed"
+        # Every control is reached by keyboard and has a name, every picture a text.
+        assert browser.value("[...document.querySelectorAll('button, summary')].every(b => b.tabIndex >= 0 && b.textContent.trim())")
+        assert browser.value("[...document.querySelectorAll('svg')].every(s => s.getAttribute('aria-label'))")
+        assert browser.value("document.getElementById('live-state').getAttribute('role')") == "status"
+        # The tooltip reads the new drawing.
+        browser.value("const s = document.querySelector('#chart-train-loss svg'); const at = s.getBoundingClientRect();"
+                      "s.dispatchEvent(new PointerEvent('pointermove', {clientX: at.left + at.width / 2, clientY: at.top + 40})); 0")
+        assert re.search(r"\d", browser.value("document.getElementById('tip').textContent")), "no tooltip"
+        # Paused it stands still, then it catches up.
+        browser.value("document.getElementById('pause').click(); 0")
+        before = browser.value(LOSS)
+        time.sleep(3)
+        assert browser.value(LOSS) == before, "it moves while it is paused"
+        browser.value("document.getElementById('pause').click(); 0")
+        browser.until(f"{LOSS} !== {json.dumps(before)}")
+        light = browser.value("getComputedStyle(document.body).backgroundColor")
+        browser.call("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": "dark"}])
+        assert browser.value("getComputedStyle(document.body).backgroundColor") != light, "dark looks as light"
+        screenshot(browser, folder, "watch-dark")
+        browser.open(both_url)
+        assert browser.value("document.querySelectorAll('#overview tbody tr').length") == 2
+        before = browser.value(LOSS)
+        browser.until(f"{LOSS} !== {json.dumps(before)}")
+        screenshot(browser, folder, "watch-two")
+        both.terminate()
+        browser.until("document.getElementById('live-state').textContent.includes('lost')")
+        return [text for text in browser.complaints if "ERR_" not in text]  # of the server that is gone
+    finally:
+        browser.close()
+        for process in (training, watch, both):
+            process.terminate()
+            process.wait(60)
+
+
+def check_long(program, scratch, folder):
+    """10,000 steps, and more every moment."""
+    run = scratch / "long"
+    run.mkdir()
+    metrics = run / "metrics.jsonl"
+    metrics.write_text("".join(map(line_of, range(STEPS))))
+    watch, url = start_watch(program, run)
+    browser = devtools.Browser()
+    writer = subprocess.Popen([sys.executable, "-c", f"""
+import sys, time
+sys.path.insert(0, {str(pathlib.Path(__file__).parent)!r})
+import check_watch
+for step in range({STEPS}, {STEPS} + 2000):
+    with open({str(metrics)!r}, "a") as file: file.write(check_watch.line_of(step))
+    time.sleep(0.02)"""])
+    try:
+        browser.open(url)
+        browser.until(f"{STEPS_SHOWN} > {STEPS + 10}")
+        steps = browser.value(STEPS_SHOWN)
+        times = browser.value(FRAMES)
+        assert browser.value(STEPS_SHOWN) > steps, "nothing moved while frames were counted"
+        gaps = sorted(b - a for a, b in zip(times, times[1:]))
+        print(f"{len(gaps)} frames in {(times[-1] - times[0]) / 1000:.1f} s with {STEPS} steps: median {gaps[len(gaps) // 2]:.1f} ms, "
+              f"slowest {gaps[-1]:.0f} ms")
+        assert gaps[-1] < SLOWEST_FRAME_MS, f"a frame took {gaps[-1]:.0f} ms, expected less than {SLOWEST_FRAME_MS}"
+        screenshot(browser, folder, "watch-long")
+        return browser.complaints
+    finally:
+        writer.terminate()
+        writer.wait(30)
+        browser.close()
+        watch.terminate()
+        watch.wait(60)
+
+
+def main():
+    program = str(pathlib.Path(sys.argv[1]).resolve())
+    folder = sys.argv[2] if len(sys.argv) > 2 else None
+    if folder:
+        pathlib.Path(folder).mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory() as scratch:
+        complaints = check_moving(program, pathlib.Path(scratch), folder) + check_long(program, pathlib.Path(scratch), folder)
+    for text in complaints:
+        print(f"on the console: {text}")
+    if not complaints:
+        print("the live page follows")
+    return 1 if complaints else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
