@@ -6,6 +6,7 @@
 #include <array>
 #include <cmath>
 #include <limits>
+#include <optional>
 
 #include "epipe/codec/channel_means.h"
 #include "epipe/codec/cuda/device_codecs.h"
@@ -16,6 +17,7 @@
 #include "epipe/codec/klt.h"
 #include "epipe/codec/klt_control.h"
 #include "epipe/codec/rate_control.h"
+#include "epipe/codec/reflection_control.h"
 #include "epipe/codec/span.h"
 #include "epipe/codec/token_stream.h"
 
@@ -125,7 +127,7 @@ class HostPasses final : public Passes {
 class Entropy final : public Codec {
  public:
   Entropy(EntropyKind kind, EntropyTarget target, const CodecOptions& options)
-      : kind_(kind), target_(target), options_(options), control_(kind, target, options), klt_(kind) {}
+      : kind_(kind), target_(target), options_(options), control_(kind, target, options), klt_(kind), reflection_(kind, options) {}
 
   std::string spec() const override { return control_.spec(); }
 
@@ -150,7 +152,11 @@ class Entropy final : public Codec {
     } else {
       const std::size_t means = control_.means_bytes(tensor);
       if (means != 0) write_means(means_of(tensor, map_sums(tensor, values_of(dense), options_.pool)), out);
-      if (const auto plan = choose_plan(dense, largest, at.frozen)) {
+      if (const auto along_axes = choose_reflections(dense, largest, at.frozen)) {
+        append_bytes(out, along_axes->plan->front);
+        const Aside aside = aside_of(*along_axes->plan, tensor);
+        keeps_bound = write(along_axes->rows, largest_of(along_axes->rows), 0, {aside.bytes + means, aside.skew, true}, at, out);
+      } else if (const auto plan = choose_plan(dense, largest, at.frozen)) {
         write_basis(plan->basis, out);
         const auto in_basis = transformed(*plan, dense);
         keeps_bound = write(in_basis, largest_of(in_basis), 0, {plan->aside.bytes + means, plan->aside.skew}, at, out);
@@ -179,11 +185,13 @@ class Entropy final : public Codec {
   State state() const override {
     State all = control_.state();
     klt_.add_state(all);
+    reflection_.add_state(all);
     return all;
   }
   void set_state(const State& state) override {
     control_.set_state(state);
     klt_.set_state(state);
+    reflection_.set_state(state);
   }
   std::unique_ptr<DeviceCodec> device_codec() const override { return make_entropy_device_codec(kind_, target_); }
 
@@ -196,11 +204,56 @@ class Entropy final : public Codec {
     return decision.keeps_bound;
   }
 
-  std::shared_ptr<const ChannelPlan> choose_plan(const torch::Tensor& x, float largest, bool frozen) {
-    const auto cost = [this](const torch::Tensor& values, float most, const Aside& aside) {
-      HostPasses passes(values_of(values), options_, buffers_);
-      return control_.cost(spec_of(values), most, passes, aside);
+  struct AlongAxes {
+    std::shared_ptr<const ReflectionPlan> plan;
+    torch::Tensor rows;  // reflected
+  };
+  std::optional<AlongAxes> choose_reflections(const torch::Tensor& x, float largest, bool frozen) {
+    const TensorSpec tensor = spec_of(x);
+    if (!reflection_.considers(tensor)) return std::nullopt;
+    torch::Tensor made;  // when first asked for
+    const auto rows = [&] {
+      if (!made.defined()) made = rows_of(x);
+      return values_of(made);
     };
+    const auto reflected = [&](const ReflectionPlan& plan) {
+      const auto from = rows();
+      auto y = torch::empty_like(made);
+      plan.reflections.forward(from, *options_.kernels, options_.pool, mutable_values_of(y));
+      return y;
+    };
+    const auto by_axes = [&](const ReflectionPlan& plan) {
+      const auto y = reflected(plan);
+      return cost(y, largest_of(y), aside_of(plan, tensor));
+    };
+    const auto plan = reflection_.choose(tensor, control_, {rows, [&] { return cost(x, largest, {}); }, by_axes}, frozen);
+    if (plan == nullptr) return std::nullopt;
+    return AlongAxes{plan, reflected(*plan)};
+  }
+
+  // Means of maps are enlarged, so a share of the rows' energy may be a larger one of the tensor's.
+  static Aside aside_of(const ReflectionPlan& plan, const TensorSpec& tensor) {
+    Aside aside = plan.aside;
+    if (tensor.dims.size() == 4) aside.skew *= kMostMapGain * kMostMapGain;
+    return aside;
+  }
+
+  // As reflections take them.
+  torch::Tensor rows_of(const torch::Tensor& x) const {
+    const TensorSpec tensor = spec_of(x);
+    if (tensor.dims.size() == 3) return x;
+    const TensorSpec shape = Reflections::rows_of(tensor);
+    auto rows = torch::empty(std::vector<std::int64_t>(shape.dims.begin(), shape.dims.end()));
+    maps_to_rows(tensor, values_of(x), *options_.kernels, mutable_values_of(rows));
+    return rows;
+  }
+
+  double cost(const torch::Tensor& values, float most, const Aside& aside) {
+    HostPasses passes(values_of(values), options_, buffers_);
+    return control_.cost(spec_of(values), most, passes, aside);
+  }
+
+  std::shared_ptr<const ChannelPlan> choose_plan(const torch::Tensor& x, float largest, bool frozen) {
     const auto klt_cost = [&](const ChannelPlan& plan) {
       const auto in_basis = transformed(plan, x);
       return cost(in_basis, largest_of(in_basis), plan.aside);
@@ -231,6 +284,7 @@ class Entropy final : public Codec {
   CodecOptions options_;
   RateControl control_;
   KltControl klt_;
+  ReflectionControl reflection_;
   SymbolBuffers buffers_;
 };
 
