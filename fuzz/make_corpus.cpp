@@ -60,13 +60,12 @@ bool write_reflected(const std::string& folder, int index) {
   for (std::size_t s = 0; s < shapes.size(); ++s) {
     const wire::TensorSpec tensor{shapes[s]};
     if (!codec::Reflections::fits(tensor)) continue;
-    const auto rows = codec::Reflections::rows_of(tensor);
-    const std::vector<std::int64_t> sizes(rows.dims.begin(), rows.dims.end());
+    const std::vector<std::int64_t> sizes(tensor.dims.begin(), tensor.dims.end());
     const auto x = torch::randn(sizes);
     const auto axes =
-        codec::leading_axes({x.data_ptr<float>(), static_cast<std::size_t>(x.numel())}, rows.dims[2], 3, kernels::best(), nullptr);
+        codec::leading_axes({x.data_ptr<float>(), static_cast<std::size_t>(x.numel())}, tensor.dims[2], 3, kernels::best(), nullptr);
     Bytes input(1, static_cast<std::byte>(s));
-    codec::write_reflections(codec::reflections_to(axes, 3, 0.5, rows.dims[0] * rows.dims[1]), kernels::best(), input);
+    codec::write_reflections(codec::reflections_to(axes, 3, 0.5, tensor.dims[0] * tensor.dims[1]), kernels::best(), input);
     if (!codec_of("ec:4")->encode(x, {}, input)) return false;
     if (!write_file(fmt::format("{}/reflected{:03}", folder, index++), {input})) return false;
   }

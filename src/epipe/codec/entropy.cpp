@@ -6,7 +6,6 @@
 #include <array>
 #include <cmath>
 #include <limits>
-#include <optional>
 
 #include "epipe/codec/channel_means.h"
 #include "epipe/codec/cuda/device_codecs.h"
@@ -152,10 +151,10 @@ class Entropy final : public Codec {
     } else {
       const std::size_t means = control_.means_bytes(tensor);
       if (means != 0) write_means(means_of(tensor, map_sums(tensor, values_of(dense), options_.pool)), out);
-      if (const auto along_axes = choose_reflections(dense, largest, at.frozen)) {
-        append_bytes(out, along_axes->plan->front);
-        const Aside aside = aside_of(*along_axes->plan, tensor);
-        keeps_bound = write(along_axes->rows, largest_of(along_axes->rows), 0, {aside.bytes + means, aside.skew, true}, at, out);
+      if (const auto by_axes = choose_reflections(dense, largest, at.frozen)) {
+        append_bytes(out, by_axes->front);
+        const auto along_axes = reflected(*by_axes, dense);
+        keeps_bound = write(along_axes, largest_of(along_axes), 0, by_axes->aside, at, out);
       } else if (const auto plan = choose_plan(dense, largest, at.frozen)) {
         write_basis(plan->basis, out);
         const auto in_basis = transformed(*plan, dense);
@@ -204,48 +203,20 @@ class Entropy final : public Codec {
     return decision.keeps_bound;
   }
 
-  struct AlongAxes {
-    std::shared_ptr<const ReflectionPlan> plan;
-    torch::Tensor rows;  // reflected
-  };
-  std::optional<AlongAxes> choose_reflections(const torch::Tensor& x, float largest, bool frozen) {
+  std::shared_ptr<const ReflectionPlan> choose_reflections(const torch::Tensor& x, float largest, bool frozen) {
     const TensorSpec tensor = spec_of(x);
-    if (!reflection_.considers(tensor)) return std::nullopt;
-    torch::Tensor made;  // when first asked for
-    const auto rows = [&] {
-      if (!made.defined()) made = rows_of(x);
-      return values_of(made);
-    };
-    const auto reflected = [&](const ReflectionPlan& plan) {
-      const auto from = rows();
-      auto y = torch::empty_like(made);
-      plan.reflections.forward(from, *options_.kernels, options_.pool, mutable_values_of(y));
-      return y;
-    };
+    if (!reflection_.considers(tensor)) return nullptr;
     const auto by_axes = [&](const ReflectionPlan& plan) {
-      const auto y = reflected(plan);
-      return cost(y, largest_of(y), aside_of(plan, tensor));
+      const auto y = reflected(plan, x);
+      return cost(y, largest_of(y), plan.aside);
     };
-    const auto plan = reflection_.choose(tensor, control_, {rows, [&] { return cost(x, largest, {}); }, by_axes}, frozen);
-    if (plan == nullptr) return std::nullopt;
-    return AlongAxes{plan, reflected(*plan)};
+    return reflection_.choose(tensor, control_, {values_of(x), [&] { return cost(x, largest, {}); }, by_axes}, frozen);
   }
 
-  // Means of maps are enlarged, so a share of the rows' energy may be a larger one of the tensor's.
-  static Aside aside_of(const ReflectionPlan& plan, const TensorSpec& tensor) {
-    Aside aside = plan.aside;
-    if (tensor.dims.size() == 4) aside.skew *= kMostMapGain * kMostMapGain;
-    return aside;
-  }
-
-  // As reflections take them.
-  torch::Tensor rows_of(const torch::Tensor& x) const {
-    const TensorSpec tensor = spec_of(x);
-    if (tensor.dims.size() == 3) return x;
-    const TensorSpec shape = Reflections::rows_of(tensor);
-    auto rows = torch::empty(std::vector<std::int64_t>(shape.dims.begin(), shape.dims.end()));
-    maps_to_rows(tensor, values_of(x), *options_.kernels, mutable_values_of(rows));
-    return rows;
+  torch::Tensor reflected(const ReflectionPlan& plan, const torch::Tensor& x) const {
+    auto y = torch::empty_like(x);
+    plan.reflections.forward(values_of(x), *options_.kernels, options_.pool, mutable_values_of(y));
+    return y;
   }
 
   double cost(const torch::Tensor& values, float most, const Aside& aside) {

@@ -232,25 +232,11 @@ Result<Fronts> read_fronts(const wire::TensorSpec& tensor, ByteView first, const
   if (coded.empty() || load<PayloadKind>(coded, 0) != PayloadKind::kCoded) return bad("expected a coded payload behind means and basis");
   if (fronts.bytes == 0) return fronts;
   ByteReader reader(coded.subspan(1));
-  const auto head = read_head(fronts.reflections ? Reflections::rows_of(tensor) : tensor, reader);
+  const auto head = read_head(tensor, reader);
   if (!head) return head.error();
   if (head.value().exponent != 0) return bad("a payload behind means or a basis has no exponent");
   return fronts;
 }
-
-namespace {
-
-Result<void> decode_along_axes(const wire::TensorSpec& tensor, const Reflections& reflections, ByteView coded,
-                               const kernels::Kernels& kernels, ThreadPool* pool, std::span<float> x) {
-  std::vector<float> own(tensor.dims.size() == 4 ? x.size() : 0);
-  const std::span<float> rows = own.empty() ? x : std::span(own);
-  EPIPE_TRY(decode_kind2(Reflections::rows_of(tensor), coded, kernels, pool, rows));
-  reflections.backward(rows, kernels, pool, rows);
-  if (!own.empty()) rows_to_maps(tensor, rows, kernels, x);
-  return {};
-}
-
-}  // namespace
 
 Result<void> decode_coded(const wire::TensorSpec& tensor, ByteView in, const kernels::Kernels& kernels, ThreadPool* pool,
                           std::span<float> x) {
@@ -270,11 +256,8 @@ Result<void> decode_coded(const wire::TensorSpec& tensor, ByteView in, const ker
   const auto fronts = read_fronts(tensor, in, kernels);
   if (!fronts) return fronts.error();
   const auto& [means, basis, reflections, bytes] = fronts.value();
-  if (reflections) {
-    EPIPE_TRY(decode_along_axes(tensor, *reflections, in.subspan(bytes), kernels, pool, x));
-  } else {
-    EPIPE_TRY(decode_kind2(tensor, in.subspan(bytes), kernels, pool, x));
-  }
+  EPIPE_TRY(decode_kind2(tensor, in.subspan(bytes), kernels, pool, x));
+  if (reflections) reflections->backward(x, kernels, pool, x);
   if (basis) transform_channels(tensor, basis->to_channels(), kernels, pool, x, x);
   if (!means.empty()) add_to_channels(tensor, shifts_to(tensor, means, map_sums(tensor, x, pool)), pool, x);
   return {};

@@ -80,7 +80,7 @@ Result<void> decode_coded(const wire::TensorSpec& tensor, ByteView in, const ker
 struct Fronts {
   std::vector<float> means;                // of the channels; empty without
   std::optional<ChannelBasis> basis;       // that the coded values are in
-  std::optional<Reflections> reflections;  // likewise, of Reflections::rows_of() the tensor
+  std::optional<Reflections> reflections;  // of features, that they are along
   std::size_t bytes = 0;                   // of all; the coded payload follows
 };
 // For a payload of kind 2 to 5. `first` holds all of it, or at least its first fronts_room() bytes where there are no reflections.

@@ -34,7 +34,7 @@ std::shared_ptr<const ReflectionPlan> ReflectionControl::plan_for(const Axes& ax
 std::shared_ptr<const ReflectionPlan> ReflectionControl::best_plan(const TensorSpec& tensor, const RateControl& control,
                                                                    const Trial& trial) const {
   const std::size_t most = Reflections::most(tensor);
-  const Axes axes = leading_axes(trial.rows(), Reflections::rows_of(tensor).dims[2], most, *options_.kernels, options_.pool);
+  const Axes axes = leading_axes(trial.rows, tensor.dims[2], most, *options_.kernels, options_.pool);
   std::shared_ptr<const ReflectionPlan> best;
   double least = kWorthIt * trial.plain();
   for (std::size_t count = std::min(kFewestReflections, most); count <= most; count *= 2) {
@@ -54,7 +54,7 @@ std::shared_ptr<const ReflectionPlan> ReflectionControl::best_plan(const TensorS
 std::shared_ptr<const ReflectionPlan> ReflectionControl::choose(const TensorSpec& tensor, RateControl& control, const Trial& trial,
                                                                 bool frozen) {
   Memory memory = memory_.value_or(Memory{});
-  const std::size_t features = Reflections::rows_of(tensor).dims[2];
+  const std::size_t features = tensor.dims[2];
   const bool known = memory.calls > 0 && memory.features == features;
   const bool usable = memory.plan == nullptr || memory.plan->reflections.count() <= Reflections::most(tensor);
   if (!known || !usable || (RateControl::is_time_to_choose(memory.calls) && !frozen)) {
@@ -64,7 +64,7 @@ std::shared_ptr<const ReflectionPlan> ReflectionControl::choose(const TensorSpec
     if (!frozen && (memory.plan != nullptr) != before) control.forget();
   } else if (memory.plan != nullptr && memory.calls % kRenew == 0 && !frozen) {
     const std::size_t count = memory.plan->reflections.count();
-    memory.plan = plan_for(leading_axes(trial.rows(), features, count, *options_.kernels, options_.pool), count, tensor, control);
+    memory.plan = plan_for(leading_axes(trial.rows, features, count, *options_.kernels, options_.pool), count, tensor, control);
   }
   ++memory.calls;
   if (!frozen) memory_ = memory;

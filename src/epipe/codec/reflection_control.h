@@ -29,7 +29,7 @@ class ReflectionControl {
 
   // What an encoder can do with the tensor.
   struct Trial {
-    std::function<std::span<const float>()> rows;          // those of Reflections::rows_of() the tensor
+    std::span<const float> rows;                           // of features
     std::function<double()> plain;                         // what coding it costs
     std::function<double(const ReflectionPlan&)> by_axes;  // by these reflections
   };

@@ -4,7 +4,6 @@
 #include <cmath>
 #include <numeric>
 
-#include "epipe/codec/channel_basis.h"
 #include "epipe/codec/kernels/scatter.h"
 #include "epipe/codec/kernels/transform.h"
 #include "epipe/codec/parallel.h"
@@ -121,43 +120,15 @@ Axes principal(const std::vector<double>& vectors, const std::vector<float>& pro
   return axes;
 }
 
-using kernels::kBatch;
-
-struct MapShape {
-  explicit MapShape(const wire::TensorSpec& tensor)
-      : samples(tensor.dims[0]), channels(tensor.dims[1]), height(tensor.dims[2]), width(tensor.dims[3]), map(height * width) {}
-  std::size_t samples, channels, height, width, map;
-
-  // The means of maps are coded as finely as those of blocks that are maps (docs/codec_design.md).
-  float gain(std::size_t frequency) const { return frequency > 0 ? 1.0F : std::max(height, width) <= 8 ? 4.0F : 2.0F; }
-};
-
-// Calls each(sample, first channel, channels) for up to kBatch channels at a time.
-template <typename Each>
-void for_map_batches(const MapShape& shape, Each&& each) {
-  for (std::size_t n = 0; n < shape.samples; ++n) {
-    for (std::size_t c = 0; c < shape.channels; c += kBatch) each(n, c, std::min(kBatch, shape.channels - c));
-  }
-}
-
 }  // namespace
 
 bool Reflections::fits(const wire::TensorSpec& tensor) {
-  const bool maps = tensor.dims.size() == 4 && tensor.dims[1] > ChannelBasis::kMostChannels && tensor.dims[2] <= kernels::kMaxEdge &&
-                    tensor.dims[3] <= kernels::kMaxEdge;
-  if ((tensor.dims.size() != 3 && !maps) || tensor.values() == 0) return false;
-  const std::size_t features = rows_of(tensor).dims[2];
-  return features >= kFewestFeatures && features <= kMostFeatures && most(tensor) > 0;
-}
-
-wire::TensorSpec Reflections::rows_of(const wire::TensorSpec& tensor) {
-  if (tensor.dims.size() == 3) return tensor;
-  return {{tensor.dims[2] * tensor.dims[3], tensor.dims[0], tensor.dims[1]}};
+  if (tensor.dims.size() != 3 || tensor.values() == 0) return false;
+  return tensor.dims[2] >= kFewestFeatures && tensor.dims[2] <= kMostFeatures && most(tensor) > 0;
 }
 
 std::size_t Reflections::most(const wire::TensorSpec& tensor) {
-  const auto rows = rows_of(tensor);
-  return std::min<std::size_t>({kMost, rows.dims[0] * rows.dims[1] / 2, rows.dims[2] / 2});
+  return std::min<std::size_t>({kMost, tensor.dims[0] * tensor.dims[1] / 2, tensor.dims[2] / 2});
 }
 
 // A scale is 2 / |w|^2, from float64 sums in ascending order.
@@ -256,41 +227,6 @@ Reflections reflections_to(const Axes& axes, std::size_t count, double step, std
     }
   }
   return {std::move(levels), std::move(shifts), n};
-}
-
-// kBatch maps at a time, one per lane; those beyond the last channel are zeros.
-void maps_to_rows(const wire::TensorSpec& tensor, std::span<const float> x, const kernels::Kernels& kernels, std::span<float> rows) {
-  const MapShape shape(tensor);
-  const kernels::BlockTransform transform{shape.height, shape.width, kernels::forward_dct(shape.height), kernels::forward_dct(shape.width)};
-  std::vector<float> from(shape.map * kBatch);
-  std::vector<float> to(shape.map * kBatch);
-  for_map_batches(shape, [&](std::size_t n, std::size_t first, std::size_t count) {
-    for (std::size_t lane = 0; lane < count; ++lane) {
-      for (std::size_t p = 0; p < shape.map; ++p) from[p * kBatch + lane] = x[(n * shape.channels + first + lane) * shape.map + p];
-    }
-    kernels.transform_blocks(transform, from.data(), kBatch, to.data(), kBatch);
-    for (std::size_t k = 0; k < shape.map; ++k) {
-      float* const row = rows.data() + (k * shape.samples + n) * shape.channels + first;
-      for (std::size_t lane = 0; lane < count; ++lane) row[lane] = to[k * kBatch + lane] * shape.gain(k);
-    }
-  });
-}
-
-void rows_to_maps(const wire::TensorSpec& tensor, std::span<const float> rows, const kernels::Kernels& kernels, std::span<float> x) {
-  const MapShape shape(tensor);
-  const kernels::BlockTransform transform{shape.height, shape.width, kernels::inverse_dct(shape.height), kernels::inverse_dct(shape.width)};
-  std::vector<float> from(shape.map * kBatch);
-  std::vector<float> to(shape.map * kBatch);
-  for_map_batches(shape, [&](std::size_t n, std::size_t first, std::size_t count) {
-    for (std::size_t k = 0; k < shape.map; ++k) {
-      const float* const row = rows.data() + (k * shape.samples + n) * shape.channels + first;
-      for (std::size_t lane = 0; lane < count; ++lane) from[k * kBatch + lane] = row[lane] / shape.gain(k);
-    }
-    kernels.transform_blocks(transform, from.data(), kBatch, to.data(), kBatch);
-    for (std::size_t lane = 0; lane < count; ++lane) {
-      for (std::size_t p = 0; p < shape.map; ++p) x[(n * shape.channels + first + lane) * shape.map + p] = to[p * kBatch + lane];
-    }
-  });
 }
 
 }  // namespace epipe::codec

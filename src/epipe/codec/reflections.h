@@ -14,9 +14,6 @@
 // A KLT of many features by a few Householder reflections: the first `count` coordinates become the strongest principal axes, and the
 // others stay nearly what they were. A basis of that kind is orthonormal however coarsely its entries are rounded, so it travels in a few
 // hundred bytes where a matrix would take tens of thousands.
-//
-//   [N, T, F]      rows of F features
-//   [N, C, H, W]   of small maps: the DCT of each, then rows of C channels, one for each frequency and sample: coded as [H W, N, C]
 namespace epipe::codec {
 
 class Reflections {
@@ -26,10 +23,8 @@ class Reflections {
   static constexpr std::size_t kMostFeatures = 4096;
   static constexpr std::uint8_t kMostShift = 20;
 
-  // Whether such a tensor can have them: texts, and maps of at most 16 x 16 with more channels than a ChannelBasis takes.
+  // Whether such a tensor can have them: [N, T, F] with features that are neither few nor too many.
   static bool fits(const wire::TensorSpec& tensor);
-  // The shape that is coded.
-  static wire::TensorSpec rows_of(const wire::TensorSpec& tensor);
   // The most there may be: no more values than half of the tensor's.
   static std::size_t most(const wire::TensorSpec& tensor);
 
@@ -81,10 +76,5 @@ struct ReadReflections {
 };
 // `first` may be longer.
 Result<ReadReflections> read_reflections(const wire::TensorSpec& tensor, ByteView first, const kernels::Kernels& kernels);
-
-// [N, C, H, W] to the DCT coefficients [H W, N, C], and back. Those of frequency 0 are 4 times as large, 2 times for maps above 8 x 8.
-inline constexpr double kMostMapGain = 4;
-void maps_to_rows(const wire::TensorSpec& tensor, std::span<const float> x, const kernels::Kernels& kernels, std::span<float> rows);
-void rows_to_maps(const wire::TensorSpec& tensor, std::span<const float> rows, const kernels::Kernels& kernels, std::span<float> x);
 
 }  // namespace epipe::codec

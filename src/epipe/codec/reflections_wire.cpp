@@ -80,7 +80,7 @@ Result<ReadReflections> read_reflections(const wire::TensorSpec& tensor, ByteVie
   if (first.size() < kReflectionsHead) return bad_reflections("the payload ends within the head of its reflections");
   const std::size_t count = load<std::uint16_t>(first, 2);
   const std::size_t size = load<std::uint32_t>(first, 4);
-  const std::size_t features = Reflections::rows_of(tensor).dims[2];
+  const std::size_t features = tensor.dims[2];
   if (count == 0 || count > Reflections::most(tensor)) {
     return bad_reflections(fmt::format("expected 1 to {} reflections, got {}", Reflections::most(tensor), count));
   }
