@@ -10,6 +10,7 @@
 #include "epipe/codec/channel_basis.h"
 #include "epipe/codec/channel_means.h"
 #include "epipe/codec/frame_codec.h"
+#include "epipe/codec/reflections.h"
 #include "session_seeds.h"
 #include "support/codecs.h"
 
@@ -53,6 +54,24 @@ bool write_fronts(const std::string& folder, int index) {
   return true;
 }
 
+// The same for reflections.
+bool write_reflected(const std::string& folder, int index) {
+  const auto& shapes = fuzz::entropy_shapes();
+  for (std::size_t s = 0; s < shapes.size(); ++s) {
+    const wire::TensorSpec tensor{shapes[s]};
+    if (!codec::Reflections::fits(tensor)) continue;
+    const std::vector<std::int64_t> sizes(tensor.dims.begin(), tensor.dims.end());
+    const auto x = torch::randn(sizes);
+    const auto axes =
+        codec::leading_axes({x.data_ptr<float>(), static_cast<std::size_t>(x.numel())}, tensor.dims[2], 3, kernels::best(), nullptr);
+    Bytes input(1, static_cast<std::byte>(s));
+    codec::write_reflections(codec::reflections_to(axes, 3, 0.5, tensor.dims[0] * tensor.dims[1]), kernels::best(), input);
+    if (!codec_of("ec:4")->encode(x, {}, input)) return false;
+    if (!write_file(fmt::format("{}/reflected{:03}", folder, index++), {input})) return false;
+  }
+  return true;
+}
+
 bool write_payloads(const std::string& folder) {
   const auto& shapes = fuzz::entropy_shapes();
   int index = 0;
@@ -64,7 +83,7 @@ bool write_payloads(const std::string& folder) {
       if (!write_file(fmt::format("{}/seed{:03}", folder, index++), {input})) return false;
     }
   }
-  return write_fronts(folder, index);
+  return write_fronts(folder, index) && write_reflected(folder, 0);
 }
 
 bool write_conversations(const std::string& folder) {

@@ -92,6 +92,41 @@ TEST_P(RealTarget, IsBeatenAtNoMoreThanTheRate) {
   }
 }
 
+struct FeatureTarget {
+  const char* tensor;
+  const char* spec;
+  double before;   // rel_error without a KLT of features
+  double at_most;  // of that
+};
+
+class RealFeatures : public ::testing::TestWithParam<FeatureTarget> {};
+
+INSTANTIATE_TEST_SUITE_P(Tensors, RealFeatures,
+                         ::testing::Values(FeatureTarget{kText0, "auto:1", 7.65e-2, 0.51}, FeatureTarget{kText0, "dct:0.5", 1.60e-1, 0.52},
+                                           FeatureTarget{kText0, "dct:0.25", 2.51e-1, 0.53}, FeatureTarget{kText1, "auto:1", 3.19e-2, 0.62},
+                                           FeatureTarget{kText1, "dct:0.5", 6.35e-2, 0.57},
+                                           FeatureTarget{kText1, "dct:0.25", 1.04e-1, 0.51},
+                                           FeatureTarget{"roberta_sst2_grad0", "auto:1", 1.07e-6, 0.4},
+                                           FeatureTarget{"roberta_sst2_grad0", "auto:0.5", 5.77e-5, 0.25}));
+
+TEST_P(RealFeatures, ErrAboutHalfAsMuchByTheirAxes) {
+  const auto path = tensors() / (std::string(GetParam().tensor) + ".npy");
+  if (!std::filesystem::exists(path)) GTEST_SKIP() << "no real tensors at " << tensors() << "; set EPIPE_SHARED";
+  const auto x = data::read_npy(path.string());
+  ASSERT_TRUE(x.ok()) << x.error().text();
+  const std::string spec = GetParam().spec;
+  const double rate = std::stod(spec.substr(spec.find(':') + 1));
+  const auto codec = codec_of(spec);
+  for (int call = 0; call < 3; ++call) {
+    Bytes frame;
+    ASSERT_TRUE(encode_frame(*codec, x.value(), {}, {}, nullptr, frame).ok());
+    const auto y = decode_frame(frame, {}, {});
+    ASSERT_TRUE(y.ok()) << y.error().text();
+    EXPECT_LT(8.0 * static_cast<double>(frame.size()) / static_cast<double>(x.value().numel()), 1.015 * rate) << "call " << call;
+    EXPECT_LT(relative_error(x.value(), y.value()), GetParam().at_most * GetParam().before) << "call " << call;
+  }
+}
+
 // What a global pooling sees of the maps before a classifier; with one step for all coefficients it was 0.065 and 0.117.
 TEST(RealMeans, OfSmallMapsAreKeptBetterThanTheMaps) {
   const auto path = tensors() / (std::string(kMaps1) + ".npy");

@@ -16,6 +16,7 @@
 #include "epipe/codec/klt.h"
 #include "epipe/codec/klt_control.h"
 #include "epipe/codec/rate_control.h"
+#include "epipe/codec/reflection_control.h"
 #include "epipe/codec/span.h"
 #include "epipe/codec/token_stream.h"
 
@@ -125,7 +126,7 @@ class HostPasses final : public Passes {
 class Entropy final : public Codec {
  public:
   Entropy(EntropyKind kind, EntropyTarget target, const CodecOptions& options)
-      : kind_(kind), target_(target), options_(options), control_(kind, target, options), klt_(kind) {}
+      : kind_(kind), target_(target), options_(options), control_(kind, target, options), klt_(kind), reflection_(kind, options) {}
 
   std::string spec() const override { return control_.spec(); }
 
@@ -150,7 +151,11 @@ class Entropy final : public Codec {
     } else {
       const std::size_t means = control_.means_bytes(tensor);
       if (means != 0) write_means(means_of(tensor, map_sums(tensor, values_of(dense), options_.pool)), out);
-      if (const auto plan = choose_plan(dense, largest, at.frozen)) {
+      if (const auto by_axes = choose_reflections(dense, largest, at.frozen)) {
+        append_bytes(out, by_axes->front);
+        const auto along_axes = reflected(*by_axes, dense);
+        keeps_bound = write(along_axes, largest_of(along_axes), 0, by_axes->aside, at, out);
+      } else if (const auto plan = choose_plan(dense, largest, at.frozen)) {
         write_basis(plan->basis, out);
         const auto in_basis = transformed(*plan, dense);
         keeps_bound = write(in_basis, largest_of(in_basis), 0, {plan->aside.bytes + means, plan->aside.skew}, at, out);
@@ -179,11 +184,13 @@ class Entropy final : public Codec {
   State state() const override {
     State all = control_.state();
     klt_.add_state(all);
+    reflection_.add_state(all);
     return all;
   }
   void set_state(const State& state) override {
     control_.set_state(state);
     klt_.set_state(state);
+    reflection_.set_state(state);
   }
   std::unique_ptr<DeviceCodec> device_codec() const override { return make_entropy_device_codec(kind_, target_); }
 
@@ -196,11 +203,28 @@ class Entropy final : public Codec {
     return decision.keeps_bound;
   }
 
-  std::shared_ptr<const ChannelPlan> choose_plan(const torch::Tensor& x, float largest, bool frozen) {
-    const auto cost = [this](const torch::Tensor& values, float most, const Aside& aside) {
-      HostPasses passes(values_of(values), options_, buffers_);
-      return control_.cost(spec_of(values), most, passes, aside);
+  std::shared_ptr<const ReflectionPlan> choose_reflections(const torch::Tensor& x, float largest, bool frozen) {
+    const TensorSpec tensor = spec_of(x);
+    if (!reflection_.considers(tensor)) return nullptr;
+    const auto by_axes = [&](const ReflectionPlan& plan) {
+      const auto y = reflected(plan, x);
+      return cost(y, largest_of(y), plan.aside);
     };
+    return reflection_.choose(tensor, control_, {values_of(x), [&] { return cost(x, largest, {}); }, by_axes}, frozen);
+  }
+
+  torch::Tensor reflected(const ReflectionPlan& plan, const torch::Tensor& x) const {
+    auto y = torch::empty_like(x);
+    plan.reflections.forward(values_of(x), *options_.kernels, options_.pool, mutable_values_of(y));
+    return y;
+  }
+
+  double cost(const torch::Tensor& values, float most, const Aside& aside) {
+    HostPasses passes(values_of(values), options_, buffers_);
+    return control_.cost(spec_of(values), most, passes, aside);
+  }
+
+  std::shared_ptr<const ChannelPlan> choose_plan(const torch::Tensor& x, float largest, bool frozen) {
     const auto klt_cost = [&](const ChannelPlan& plan) {
       const auto in_basis = transformed(plan, x);
       return cost(in_basis, largest_of(in_basis), plan.aside);
@@ -231,6 +255,7 @@ class Entropy final : public Codec {
   CodecOptions options_;
   RateControl control_;
   KltControl klt_;
+  ReflectionControl reflection_;
   SymbolBuffers buffers_;
 };
 

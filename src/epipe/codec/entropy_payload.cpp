@@ -117,6 +117,10 @@ std::string form_name(ByteView payload) {
     const std::size_t basis = basis_bytes(load<std::uint8_t>(payload, 1));
     return basis < payload.size() ? "klt " + form_name(payload.subspan(basis)) : "klt";
   }
+  if (kind == PayloadKind::kReflections && payload.size() > 7) {
+    const std::size_t front = reflections_bytes(load<std::uint16_t>(payload, 2), load<std::uint32_t>(payload, 4));
+    return front < payload.size() ? "klt " + form_name(payload.subspan(front)) : "klt";
+  }
   if (kind != PayloadKind::kCoded || payload.size() < 3) return kind == PayloadKind::kZeros ? "zeros" : "plain";
   const unsigned blocks = load<std::uint8_t>(payload, 1);
   if (blocks != 0) return fmt::format("{} {}", (blocks & kTransformed) != 0 ? "dct" : "blocks", blocks & kEdge);
@@ -169,10 +173,9 @@ Result<CodedFront> read_front(const wire::TensorSpec& tensor, ByteView first, st
   return CodedFront{head.value(), std::move(tables).value(), std::move(chunks).value()};
 }
 
-namespace {
-
-Result<void> decode_chunks(const wire::TensorSpec& tensor, ByteView in, const kernels::Kernels& kernels, ThreadPool* pool,
-                           std::span<float> x) {
+Result<void> decode_kind2(const wire::TensorSpec& tensor, ByteView in, const kernels::Kernels& kernels, ThreadPool* pool,
+                          std::span<float> x) {
+  if (in.empty() || load<PayloadKind>(in, 0) != PayloadKind::kCoded) return bad("expected a coded payload");
   const auto front = read_front(tensor, in, in.size());
   if (!front) return front.error();
   const auto& [head, tables, chunks] = front.value();
@@ -198,15 +201,13 @@ Result<void> decode_chunks(const wire::TensorSpec& tensor, ByteView in, const ke
   return {};
 }
 
-}  // namespace
-
 std::size_t fronts_room(const wire::TensorSpec& tensor) {
   constexpr std::size_t kHead = 16;  // of the coded payload, at most
   const std::size_t means = has_channel_means(tensor) ? means_bytes(static_cast<std::size_t>(tensor.dims[1])) : 0;
   return means + basis_bytes(ChannelBasis::kMostChannels) + kHead;
 }
 
-Result<Fronts> read_fronts(const wire::TensorSpec& tensor, ByteView first) {
+Result<Fronts> read_fronts(const wire::TensorSpec& tensor, ByteView first, const kernels::Kernels& kernels) {
   Fronts fronts;
   if (first.empty()) return bad("the payload is empty");
   if (load<PayloadKind>(first, 0) == PayloadKind::kWithMeans) {
@@ -221,6 +222,11 @@ Result<Fronts> read_fronts(const wire::TensorSpec& tensor, ByteView first) {
     if (!basis) return basis.error();
     fronts.bytes += basis_bytes(basis.value().channels());
     fronts.basis = std::move(basis).value();
+  } else if (load<PayloadKind>(first, fronts.bytes) == PayloadKind::kReflections) {
+    auto read = read_reflections(tensor, first.subspan(fronts.bytes), kernels);
+    if (!read) return read.error();
+    fronts.bytes += read.value().bytes;
+    fronts.reflections = std::move(read).value().reflections;
   }
   const ByteView coded = first.subspan(fronts.bytes);
   if (coded.empty() || load<PayloadKind>(coded, 0) != PayloadKind::kCoded) return bad("expected a coded payload behind means and basis");
@@ -244,13 +250,14 @@ Result<void> decode_coded(const wire::TensorSpec& tensor, ByteView in, const ker
     std::fill(x.begin(), x.end(), 0.0F);
     return {};
   }
-  if (kind < 2 || kind > 4) {
-    return bad(fmt::format("expected kind 0 to 4 with its bytes, got {} and {} bytes", kind.value_or(255), in.size()));
+  if (kind < 2 || kind > 5) {
+    return bad(fmt::format("expected kind 0 to 5 with its bytes, got {} and {} bytes", kind.value_or(255), in.size()));
   }
-  const auto fronts = read_fronts(tensor, in);
+  const auto fronts = read_fronts(tensor, in, kernels);
   if (!fronts) return fronts.error();
-  const auto& [means, basis, bytes] = fronts.value();
-  EPIPE_TRY(decode_chunks(tensor, in.subspan(bytes), kernels, pool, x));
+  const auto& [means, basis, reflections, bytes] = fronts.value();
+  EPIPE_TRY(decode_kind2(tensor, in.subspan(bytes), kernels, pool, x));
+  if (reflections) reflections->backward(x, kernels, pool, x);
   if (basis) transform_channels(tensor, basis->to_channels(), kernels, pool, x, x);
   if (!means.empty()) add_to_channels(tensor, shifts_to(tensor, means, map_sums(tensor, x, pool)), pool, x);
   return {};

@@ -10,20 +10,21 @@
 #include "epipe/codec/codec.h"
 #include "epipe/codec/parallel.h"
 #include "epipe/codec/planes.h"
+#include "epipe/codec/reflections.h"
 #include "epipe/codec/token_stream.h"
 #include "epipe/codec/token_tables.h"
 
 // The payload of the entropy codecs. docs/wire_format.md is normative.
 //
-//   u8 kind: 0 values as they are (f32 each) | 1 all zeros | 4 the channels' means, then a payload of kind 2 or 3
-//            3 a basis of the channels, then a payload of kind 2 | 2 coded:
+//   u8 kind: 0 values as they are (f32 each) | 1 all zeros | 4 the channels' means, then a payload of kind 2, 3 or 5
+//            3 a basis of the channels, 5 reflections of the features, then a payload of kind 2 | 2 coded:
 //   u8 edge + 32 shift of the means + 128 if transformed | u8 context | u8 log2 of the chunk + 32 log2 of the lanes | f32 step
 //   i16 exponent | tables
 //   per chunk: varint words, varint raw bytes | zeros up to a multiple of 4
 //   per chunk: states and words | per chunk: raw bits
 namespace epipe::codec {
 
-enum class PayloadKind : std::uint8_t { kPlain = 0, kZeros = 1, kCoded = 2, kKlt = 3, kWithMeans = 4 };
+enum class PayloadKind : std::uint8_t { kPlain = 0, kZeros = 1, kCoded = 2, kKlt = 3, kWithMeans = 4, kReflections = 5 };
 
 struct CodedHead {
   Form form;
@@ -67,18 +68,23 @@ struct CodedFront {
 // Reads it from the first bytes of a coded payload of `size` bytes, as many as the caller has.
 Result<CodedFront> read_front(const wire::TensorSpec& tensor, ByteView first, std::size_t size);
 
+// Fills x from a payload of kind 2.
+Result<void> decode_kind2(const wire::TensorSpec& tensor, ByteView in, const kernels::Kernels& kernels, ThreadPool* pool,
+                          std::span<float> x);
+
 // Fills x from any payload of the entropy codecs.
 Result<void> decode_coded(const wire::TensorSpec& tensor, ByteView in, const kernels::Kernels& kernels, ThreadPool* pool,
                           std::span<float> x);
 
 // What may stand in front of a coded payload, read from its first bytes.
 struct Fronts {
-  std::vector<float> means;           // of the channels; empty without
-  std::optional<ChannelBasis> basis;  // that the coded values are in
-  std::size_t bytes = 0;              // of both; the coded payload follows
+  std::vector<float> means;                // of the channels; empty without
+  std::optional<ChannelBasis> basis;       // that the coded values are in
+  std::optional<Reflections> reflections;  // of features, that they are along
+  std::size_t bytes = 0;                   // of all; the coded payload follows
 };
-// For a payload of kind 2, 3 or 4. `first` holds all of it, or at least its first fronts_room() bytes.
-Result<Fronts> read_fronts(const wire::TensorSpec& tensor, ByteView first);
+// For a payload of kind 2 to 5. `first` holds all of it, or at least its first fronts_room() bytes where there are no reflections.
+Result<Fronts> read_fronts(const wire::TensorSpec& tensor, ByteView first, const kernels::Kernels& kernels);
 
 std::size_t fronts_room(const wire::TensorSpec& tensor);
 

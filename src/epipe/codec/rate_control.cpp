@@ -67,7 +67,7 @@ RateControl::Scale RateControl::scale_of(float largest, std::span<const BlockSum
 }
 
 // The forms this codec may take for a shape, the preferred one first.
-std::vector<Form> RateControl::forms(const TensorSpec& tensor) const {
+std::vector<Form> RateControl::forms(const TensorSpec& tensor, const Aside& aside) const {
   std::vector<Form> all;
   const auto add = [&](Form form) {
     if (Planes::fits(tensor, form)) all.push_back(form);
@@ -77,7 +77,9 @@ std::vector<Form> RateControl::forms(const TensorSpec& tensor) const {
     add({8, Context::kParents, true, shift});
     if (std::max(tensor.dims.back(), tensor.dims[tensor.dims.size() - 2]) > 8) add({16, Context::kParents, true, shift});
   }
-  if (kind_ != EntropyKind::kDct || all.empty()) {
+  if (aside.by_axes) {  // the magnitudes along one axis resemble each other more than those at one place
+    add({0, Context::kRunning});
+  } else if (kind_ != EntropyKind::kDct || all.empty()) {
     add({0, Context::kRunning});
     add({0, Context::kNeighbours});
     if (tensor.dims.size() == 4) add({16, Context::kParents, false});
@@ -122,9 +124,10 @@ float RateControl::find_step(const Sample& sample, double wanted, const StepRang
 }
 
 // The form with the least error at the wanted rate, or the least bits at the wanted error, on the sample.
-RateControl::Choice RateControl::choose_form(const TensorSpec& tensor, SymbolSource& source, const Scale& scale, double wanted) const {
+RateControl::Choice RateControl::choose_form(const TensorSpec& tensor, SymbolSource& source, const Scale& scale, const Aside& aside) const {
+  const double wanted = goal(tensor, scale, aside);
   Choice best{{}, std::numeric_limits<double>::infinity()};
-  for (const Form& form : forms(tensor)) {
+  for (const Form& form : forms(tensor, aside)) {
     const Sample sample(Planes(tensor, form, chunk_log2(tensor)), source, *options_.kernels, options_.pool, kChoiceSymbols);
     const float step = find_step(sample, wanted, range_for(form, scale, 0));
     // At the floor of the step the rate decides.
@@ -148,14 +151,20 @@ std::size_t RateControl::means_bytes(const TensorSpec& tensor) const {
 
 double RateControl::cost(const TensorSpec& tensor, float largest, Passes& passes, const Aside& aside) const {
   const Scale scale = scale_of(largest, passes.sum_blocks());
-  const double bits = choose_form(tensor, passes, scale, goal(tensor, scale, aside)).cost;
+  const double bits = choose_form(tensor, passes, scale, aside).cost;
   return target_.is_error ? bits + 8 * static_cast<double>(aside.bytes) : bits;
+}
+
+// At a high rate a bit halves the step; at 1 bit per value it is about 1.3 times their RMS.
+double RateControl::expected_step(double rms) const {
+  if (target_.is_error) return std::sqrt(12 * target_.value);
+  return rms * std::exp2(1 - 0.7 * std::min(target_.value, 8.0));
 }
 
 Decision RateControl::decide(const TensorSpec& tensor, float largest, int exponent, Passes& passes, const Aside& aside, bool frozen) {
   Memory memory = memory_.value_or(Memory{});
   const Scale scale = scale_of(largest, passes.sum_blocks());
-  Decision decision = decide(tensor, scale, exponent, passes, goal(tensor, scale, aside), frozen, memory);
+  Decision decision = decide(tensor, scale, exponent, passes, aside, frozen, memory);
   if (!frozen) memory_ = memory;
   return decision;
 }
@@ -172,12 +181,13 @@ float RateControl::first_step(Sample& sample, double wanted, StepRange range) co
 }
 
 // The first step comes from a sample; later ones from the call before, which says more of a tensor than a sample does.
-Decision RateControl::decide(const TensorSpec& tensor, const Scale& scale, int exponent, Passes& passes, double wanted, bool frozen,
+Decision RateControl::decide(const TensorSpec& tensor, const Scale& scale, int exponent, Passes& passes, const Aside& aside, bool frozen,
                              Memory& memory) const {
+  const double wanted = goal(tensor, scale, aside);
   const bool fits = memory.calls > 0 && Planes::fits(tensor, memory.form);
   if (!fits || (is_time_to_choose(memory.calls) && !frozen)) {
-    const std::vector<Form> all = forms(tensor);
-    const Form form = all.size() == 1 ? all.front() : choose_form(tensor, passes, scale, wanted).form;
+    const std::vector<Form> all = forms(tensor, aside);
+    const Form form = all.size() == 1 ? all.front() : choose_form(tensor, passes, scale, aside).form;
     if (!fits || !(form == memory.form)) memory = {form, 0, {}, first_slope(), memory.calls};
   }
   ++memory.calls;

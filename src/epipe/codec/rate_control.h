@@ -40,6 +40,7 @@ class Passes : public SymbolSource {
 struct Aside {
   std::size_t bytes = 0;  // that the payload has beside the coded values
   double skew = 1;        // a share of their energy is at most so many times that share of the tensor's own
+  bool by_axes = false;   // features are coded along principal axes (reflections.h)
 };
 
 struct Decision {
@@ -66,6 +67,8 @@ class RateControl {
   std::size_t means_bytes(const TensorSpec& tensor) const;
   // What coding it like this costs, in whatever the target leaves open: by the best form, on a sample. Remembers nothing.
   double cost(const TensorSpec& tensor, float largest, Passes& passes, const Aside& aside) const;
+  // About the step for values with this RMS, before anything of them is known.
+  double expected_step(double rms) const;
   void forget() { memory_.reset(); }
   // Whether what an encoder chose is to be looked at again after so many calls: soon at first, when training changes a tensor most.
   static bool is_time_to_choose(std::uint64_t calls);
@@ -89,7 +92,7 @@ class RateControl {
   };
 
   static Scale scale_of(float largest, std::span<const BlockSums> blocks);
-  std::vector<Form> forms(const TensorSpec& tensor) const;
+  std::vector<Form> forms(const TensorSpec& tensor, const Aside& aside) const;
   unsigned chunk_log2(const TensorSpec& tensor) const;
   double goal(const TensorSpec& tensor, const Scale& scale, const Aside& aside) const;
   StepRange range_for(const Form& form, const Scale& scale, float guess) const;
@@ -100,8 +103,8 @@ class RateControl {
     Form form;
     double cost;
   };
-  Choice choose_form(const TensorSpec& tensor, SymbolSource& source, const Scale& scale, double wanted) const;
-  Decision decide(const TensorSpec& tensor, const Scale& scale, int exponent, Passes& passes, double wanted, bool frozen,
+  Choice choose_form(const TensorSpec& tensor, SymbolSource& source, const Scale& scale, const Aside& aside) const;
+  Decision decide(const TensorSpec& tensor, const Scale& scale, int exponent, Passes& passes, const Aside& aside, bool frozen,
                   Memory& memory) const;
 
   EntropyKind kind_;

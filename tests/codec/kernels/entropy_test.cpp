@@ -216,6 +216,23 @@ TEST_P(EntropyKernels, TransformLikeTheReferenceForEveryBlockSize) {
   }
 }
 
+TEST_P(EntropyKernels, ReflectLikeTheReference) {
+  for (const std::size_t length : {32U, 64U, 96U, 384U}) {
+    for (const std::size_t count : {1U, 2U, 7U}) {
+      const auto rows = normal_values(count * length, static_cast<std::uint32_t>(length + count));
+      const auto scales = normal_values(count, 5);
+      const ReflectionRows reflections{count, length, rows.data(), scales.data()};
+      for (const bool backwards : {false, true}) {
+        auto expected = normal_values(length, 6);
+        auto actual = expected;
+        scalar().reflect(reflections, backwards, expected.data());
+        simd().reflect(reflections, backwards, actual.data());
+        ASSERT_EQ(bits_of(actual), bits_of(expected)) << count << 'x' << length;
+      }
+    }
+  }
+}
+
 TEST(Dct, IsUndoneByItsTransposeAndKeepsTheEnergy) {
   for (const auto& [h, w] : {std::pair{8U, 8U}, {7U, 7U}, {16U, 16U}, {1U, 1U}, {3U, 16U}}) {
     const auto x = normal_values(h * w * kBatch, 1);

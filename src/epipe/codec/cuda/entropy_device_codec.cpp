@@ -22,9 +22,10 @@ constexpr std::size_t kMostFront = std::size_t{1} << 17U;  // bytes: head, table
 
 class EntropyDeviceCodec final : public DeviceCodec {
  public:
-  EntropyDeviceCodec(EntropyKind kind, EntropyTarget target) : control_(kind, target, {}), klt_(kind) {}
+  EntropyDeviceCodec(EntropyKind kind, EntropyTarget target) : kind_(kind), control_(kind, target, {}), klt_(kind) {}
 
   std::optional<DevicePayload> encode(const torch::Tensor& x, const EncodeContext& at) override {
+    if (kind_ != EntropyKind::kEc && Reflections::fits(spec_of(x))) return std::nullopt;  // the host knows reflections
     DevicePasses passes(x);
     if (passes.largest() >= kernels::kInfinityKey) return std::nullopt;
     const float largest = kernels::key_value(passes.largest());
@@ -144,9 +145,9 @@ class EntropyDeviceCodec final : public DeviceCodec {
 
   // `first` is all of the payload, or as much of it as usually does.
   static bool decode_coded(torch::Tensor& x, const DevicePayload& in, ByteView first) {
-    const auto fronts = read_fronts(spec_of(x), first);
-    if (!fronts) return false;
-    const auto& [means, basis, size] = fronts.value();
+    const auto fronts = read_fronts(spec_of(x), first, kernels::best());
+    if (!fronts || fronts.value().reflections) return false;  // the host knows reflections
+    const auto& [means, basis, reflections, size] = fronts.value();
     const DevicePayload coded{in.bytes.slice(0, static_cast<std::int64_t>(size)), in.size - size};
     auto front = read_front(spec_of(x), first.subspan(size), coded.size);
     if (!front && first.size() < in.size) front = read_front(spec_of(x), first_bytes(x, coded, coded.size), coded.size);
@@ -252,6 +253,7 @@ class EntropyDeviceCodec final : public DeviceCodec {
                         unsound, stream_of(x));
   }
 
+  EntropyKind kind_;
   RateControl control_;
   KltControl klt_;
 };

@@ -31,6 +31,7 @@ const Kernels& scalar() {
       scalar_impl::scan_brackets,
       scalar_impl::transform_blocks,
       scalar_impl::multiply_channels,
+      scalar_impl::reflect,
       scalar_impl::quantize,
       scalar_impl::look_up,
       scalar_impl::magnitudes_of,

@@ -68,6 +68,7 @@ struct BracketScan {
 struct DeadZone;
 struct BlockTransform;
 struct ChannelMatrix;
+struct ReflectionRows;
 struct RansEncoder;
 struct RansDecoder;
 struct ParentPlanes;
@@ -104,6 +105,8 @@ struct Kernels {
   // Combinations of the channels of `places` places: channel c of place p is in[c * in_stride + p]. `out` may not be `in`.
   void (*multiply_channels)(const ChannelMatrix& by, const float* in, std::size_t in_stride, std::size_t places, float* out,
                             std::size_t out_stride);
+  // One row of reflections.length values, reflected by all of them, from the first to the last or backwards.
+  void (*reflect)(const ReflectionRows& reflections, bool backwards, float* row);
   // Finite values to tokens; no level may exceed kMaxLevel.
   void (*quantize)(std::span<const float> y, const DeadZone& zone, std::uint8_t* tokens);
   // out[i] = values[table_of[i] * kTokenRoom + tokens[i]].

@@ -24,6 +24,9 @@ BracketScan scan_brackets(std::span<const float> x, KeyOf of, std::span<Bracket>
 void transform_blocks(const BlockTransform& t, const float* in, std::size_t in_stride, float* out, std::size_t out_stride);
 void multiply_channels(const ChannelMatrix& by, const float* in, std::size_t in_stride, std::size_t places, float* out,
                        std::size_t out_stride);
+void reflect(const ReflectionRows& reflections, bool backwards, float* row);
+// Adds the upper half of so many sums, a power of 2, to the lower one until one is left.
+float add_up(float* sums, std::size_t count);
 void quantize(std::span<const float> y, const DeadZone& zone, std::uint8_t* tokens);
 void look_up(std::span<const std::uint8_t> tokens, const std::uint8_t* table_of, const float* values, float* out);
 void magnitudes_of(std::span<const std::uint8_t> tokens, std::uint8_t* out);

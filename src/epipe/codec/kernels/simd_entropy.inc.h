@@ -214,4 +214,29 @@ void multiply_channels(const ChannelMatrix& by, const float* in, std::size_t in_
   scalar_impl::multiply_channels(by, in + full, in_stride, places - full, out + full, out_stride);
 }
 
+void reflect(const ReflectionRows& reflections, bool backwards, float* row) {
+  constexpr std::size_t kSums = ReflectionRows::kSums;
+  constexpr std::size_t kVectors = kSums / kLanes;
+  for (std::size_t i = 0; i < reflections.count; ++i) {
+    const std::size_t k = backwards ? reflections.count - 1 - i : i;
+    const float* const w = reflections.rows + k * reflections.length;
+    Floats sums[kVectors];  // NOLINT(*-avoid-c-arrays): as above
+    for (std::size_t r = 0; r < kVectors; ++r) sums[r] = all_floats(0);
+    for (std::size_t c = 0; c < reflections.length; c += kSums) {
+      for (std::size_t r = 0; r < kVectors; ++r) {
+        sums[r] = fma(load_floats(w + c + r * kLanes), load_floats(row + c + r * kLanes), sums[r]);
+      }
+    }
+    for (std::size_t half = kVectors / 2; half > 0; half /= 2) {
+      for (std::size_t r = 0; r < half; ++r) sums[r] = add(sums[r], sums[r + half]);
+    }
+    std::array<float, kLanes> parts;
+    store_floats(parts.data(), sums[0]);
+    const Floats amount = all_floats(-(reflections.scales[k] * scalar_impl::add_up(parts.data(), kLanes)));
+    for (std::size_t c = 0; c < reflections.length; c += kLanes) {
+      store_floats(row + c, fma(load_floats(w + c), amount, load_floats(row + c)));
+    }
+  }
+}
+
 // NOLINTEND(misc-definitions-in-headers)

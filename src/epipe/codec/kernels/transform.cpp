@@ -81,5 +81,25 @@ void multiply_channels(const ChannelMatrix& by, const float* in, std::size_t in_
   }
 }
 
+float add_up(float* sums, std::size_t count) {
+  for (std::size_t half = count / 2; half > 0; half /= 2) {
+    for (std::size_t j = 0; j < half; ++j) sums[j] += sums[j + half];
+  }
+  return sums[0];
+}
+
+// Product i goes to sum i mod kSums, by fma.
+void reflect(const ReflectionRows& reflections, bool backwards, float* row) {
+  constexpr std::size_t kSums = ReflectionRows::kSums;
+  for (std::size_t i = 0; i < reflections.count; ++i) {
+    const std::size_t k = backwards ? reflections.count - 1 - i : i;
+    const float* const w = reflections.rows + k * reflections.length;
+    std::array<float, kSums> sums{};
+    for (std::size_t c = 0; c < reflections.length; ++c) sums[c % kSums] = fused(w[c], row[c], sums[c % kSums]);
+    const float amount = -(reflections.scales[k] * add_up(sums.data(), kSums));
+    for (std::size_t c = 0; c < reflections.length; ++c) row[c] = fused(w[c], amount, row[c]);
+  }
+}
+
 }  // namespace scalar_impl
 }  // namespace epipe::kernels
