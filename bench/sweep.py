@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """sweep.py EPIPE RUNS.jsonl RESULTS.jsonl [--jobs N] [--dir FOLDER] [--seconds S]: several trainings, N at a time, a line of results each.
 
-A line of RUNS is {"name": ..., "args": [...]}: the arguments of `epipe train` without --run-dir. Runs whose name is in RESULTS already are
+A line of RUNS is {"name": ..., "args": [...]}: the arguments of `epipe train` without --run-dir. With "eval", arguments of `epipe eval` in
+which RUN is the run's folder, the result has its loss as well: that of the trained model without any cut. Runs whose name is in RESULTS already are
 left out; after S seconds no new one begins."""
 import argparse
 import concurrent.futures
@@ -41,7 +42,13 @@ def run_one(epipe, run, base, stop_at):
     done = subprocess.run([epipe, "train", *run["args"], "--run-dir", str(folder)], capture_output=True, text=True, errors="replace")
     if done.returncode != 0:
         return run | {"failed": (done.stderr or done.stdout)[-600:]}
-    return result_of(run, folder, time.time() - begin)
+    result = result_of(run, folder, time.time() - begin)
+    if "eval" in run:
+        arguments = [argument.replace("RUN", str(folder)) for argument in run["eval"]]
+        said = subprocess.run([epipe, "eval", *arguments], capture_output=True, text=True).stdout
+        result["uncut_val_loss"] = float(said.split()[2].rstrip(",")) if said.startswith("validation loss") else said
+    shutil.rmtree(folder, ignore_errors=True)
+    return result
 
 
 def main():

@@ -9,5 +9,6 @@ cmake --preset cuda -DCMAKE_PREFIX_PATH="$torch" -DCMAKE_CUDA_ARCHITECTURES=90 -
   -DUTF8PROC_INCLUDE_DIR="$carried/deps/include" -DUTF8PROC_LIBRARY="$carried/deps/lib/libutf8proc.a" > /tmp/configure.log 2>&1 || { tail -30 /tmp/configure.log; exit 1; }
 grep 'epipe:' /tmp/configure.log
 time ninja -C build/cuda -k 0 ${TARGETS:-epipe} > /tmp/build.log 2>&1 || { grep -a -E 'error|FAILED' /tmp/build.log | cut -c1-300 | head -30; exit 1; }
-mkdir -p /tmp/lm/init && tar xJf "$carried/corpus.tar.xz" -C /tmp/lm
+mkdir -p /tmp/lm/init
+for packed in "$carried"/*.tar.xz; do tar xJf "$packed" -C /tmp/lm; done
 cp "$carried/tokenizer.json" /tmp/lm/init/ && cp bench/language/llama_32m.json /tmp/lm/init/config.json
