@@ -14,8 +14,8 @@
 //   auto step = pipeline.train_step(images, labels);  // gradients are in net's own parameters
 //   optimizer.step();
 //
-// And a codec by itself: epipe::Codec. What is wrong with an argument is thrown as std::invalid_argument, what fails later as
-// std::runtime_error or c10::Error.
+// And a codec by itself: epipe::Codec. What is wrong with an argument is thrown as
+// std::invalid_argument, what fails later as std::runtime_error or c10::Error.
 #pragma once
 
 #include <torch/nn/modules/container/sequential.h>
@@ -219,8 +219,11 @@ class Codec {
   Codec& operator=(Codec&&) noexcept;
 
   std::string spec() const;
-  // A float32, float16 or bfloat16 tensor of any shape without NaN and Inf. Some codecs remember something of it for the next one.
-  std::vector<std::byte> encode(const torch::Tensor& x);
+  // A float32, float16 or bfloat16 tensor of any shape without NaN and Inf. Some codecs remember something of it for the next one, unless
+  // they are `frozen`, as for validation.
+  std::vector<std::byte> encode(const torch::Tensor& x, bool frozen = false);
+  // The same without a copy: the frame is valid until the next call.
+  std::span<const std::byte> encode_view(const torch::Tensor& x, bool frozen = false);
   std::map<std::string, torch::Tensor> state() const;
   void set_state(const std::map<std::string, torch::Tensor>& state);
 
@@ -228,6 +231,9 @@ class Codec {
   class Impl;
   std::unique_ptr<Impl> impl_;
 };
+
+// What a spec may name: "none", "uniform:B", "topk:R", ...; docs/codecs.md says what each is.
+std::vector<std::string> codecs();
 
 // The tensor of a frame, whichever codec made it. Trusts nothing; `max_bytes` bounds what it may take.
 torch::Tensor decode(std::span<const std::byte> frame, std::uint64_t max_bytes = std::uint64_t{1} << 32);
