@@ -19,4 +19,5 @@ PYBIND11_MODULE(_epipe, module) {
   module.doc() = "The library, for the package epipe.";
   pybind11::register_exception_translator(translate);
   epipe::python::add_codec(module);
+  epipe::python::add_remote_stage(module);
 }

@@ -6,5 +6,6 @@
 namespace epipe::python {
 
 void add_codec(pybind11::module_& module);
+void add_remote_stage(pybind11::module_& module);
 
 }  // namespace epipe::python
