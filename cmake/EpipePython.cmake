@@ -1,7 +1,11 @@
 # import epipe: the package for one Python, Debian's unless Python3_EXECUTABLE names another, and for the very LibTorch that its
 # `import torch` loads. Where something is missing or does not fit, EPIPE_PYTHON_MISSING says what, and the rest is built without it.
 
+option(EPIPE_WHEEL "Building a wheel: for the Python that builds it, and without it there is nothing to build" OFF)
 set(EPIPE_PYTHON_MISSING "")
+if(EPIPE_WHEEL AND PYTHON_EXECUTABLE)
+  set(Python3_EXECUTABLE ${PYTHON_EXECUTABLE})
+endif()
 if(NOT Python3_EXECUTABLE AND EXISTS /usr/bin/python3)
   set(Python3_EXECUTABLE /usr/bin/python3)
 endif()
@@ -38,7 +42,9 @@ point CMAKE_PREFIX_PATH at torch.utils.cmake_prefix_path of that Python, or Pyth
   endif()
 endif()
 
-if(EPIPE_PYTHON_MISSING)
+if(EPIPE_PYTHON_MISSING AND EPIPE_WHEEL)
+  message(FATAL_ERROR "epipe: ${EPIPE_PYTHON_MISSING}")
+elseif(EPIPE_PYTHON_MISSING)
   message(STATUS "epipe: no Python module: ${EPIPE_PYTHON_MISSING}")
 else()
   message(STATUS "epipe: Python module for ${Python3_EXECUTABLE} ${Python3_VERSION}, PyTorch ${python_torch_version}")
