@@ -93,17 +93,30 @@ def _restored(spec, threads, state):
     return codec
 
 
-def decode(frame, device=None, max_bytes=MAX_BYTES):
+def decode(frame, device=None, max_bytes=MAX_BYTES, out=None):
     """The tensor of a frame, whichever codec made it.
 
         >>> epipe.decode(epipe.Codec("none").encode(torch.tensor([1.0, 2.0])))
         tensor([1., 2.])
 
     frame: bytes, bytearray, memoryview or a NumPy array of uint8. Nothing in it is trusted: what is damaged raises ValueError, and
-    nothing above `max_bytes` is allocated. device: where the tensor goes, the CPU by default.
+    nothing above `max_bytes` is allocated. device: where the tensor goes, the CPU by default. out: a tensor on the CPU to read into,
+    of the frame's shape and type; for large tensors that saves most of the time of an uncompressed frame.
     """
-    tensor = _epipe.decode(frame, max_bytes)
+    if out is not None:
+        out = _checked_out(out, device)
+    tensor = _epipe.decode(frame, max_bytes, out)
+    if out is not None and tensor.data_ptr() != out.data_ptr():
+        raise ValueError(f"out: expected {tensor.dtype} {list(tensor.shape)}, as the frame has, got {out.dtype} {list(out.shape)}")
     return tensor if device is None else tensor.to(device)
+
+
+def _checked_out(out, device):
+    if not isinstance(out, torch.Tensor) or out.device.type != "cpu" or not out.is_contiguous() or out.requires_grad:
+        raise TypeError("out: expected a contiguous tensor on the CPU that needs no gradient")
+    if device is not None and torch.device(device).type != "cpu":
+        raise ValueError("out and device: expected one of them")
+    return out
 
 
 def codecs():

@@ -4,6 +4,7 @@
 
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <stdexcept>
 
 #include "epipe/epipe.h"
@@ -73,12 +74,12 @@ class SharedCodec {
   pid_t process_ = ::getpid();
 };
 
-torch::Tensor decode_bytes(const py::buffer& frame, std::uint64_t max_bytes) {
+torch::Tensor decode_bytes(const py::buffer& frame, std::uint64_t max_bytes, const std::optional<torch::Tensor>& reuse) {
   const py::buffer_info info = frame.request();
   if (PyBuffer_IsContiguous(info.view(), 'C') == 0) throw std::invalid_argument("expected the bytes of a frame one after the other");
   const auto* const begin = static_cast<const std::byte*>(info.ptr);
   const py::gil_scoped_release unlocked;
-  return decode({begin, static_cast<std::size_t>(info.size * info.itemsize)}, max_bytes);
+  return decode({begin, static_cast<std::size_t>(info.size * info.itemsize)}, max_bytes, reuse.value_or(torch::Tensor()));
 }
 
 }  // namespace
@@ -91,7 +92,7 @@ void add_codec(py::module_& module) {
       .def("encode", &SharedCodec::encode, py::arg("x"), py::arg("frozen") = false)
       .def("state", &SharedCodec::state)
       .def("set_state", &SharedCodec::set_state, py::arg("state"));
-  module.def("decode", &decode_bytes, py::arg("frame"), py::arg("max_bytes"));
+  module.def("decode", &decode_bytes, py::arg("frame"), py::arg("max_bytes"), py::arg("reuse"));
   module.def("codecs", &codecs);
 }
 

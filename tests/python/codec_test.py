@@ -68,6 +68,20 @@ class Frames(TempFolder):
         for x in (torch.zeros(0, 3), torch.tensor(2.5), torch.zeros(1)):
             self.assertTrue(torch.equal(epipe.decode(epipe.Codec("none").encode(x)), x))
 
+    def test_are_read_into_a_tensor_that_fits(self):
+        x = feature_map()
+        for spec in SPECS:
+            frame = epipe.Codec(spec).encode(x)
+            out = torch.full_like(x, 7)
+            y = epipe.decode(frame, out=out)
+            self.assertEqual(y.data_ptr(), out.data_ptr())
+            self.assertTrue(torch.equal(out, epipe.decode(frame)))
+        with self.assertRaisesRegex(ValueError, r"out: expected torch.float32 \[4, 8, 16, 16\], as the frame has, got torch.float16"):
+            epipe.decode(frame, out=out.half())
+        for wrong in (out.transpose(0, 1), out.clone().requires_grad_(), out.to("meta"), [1]):
+            with self.assertRaisesRegex(TypeError, "expected a contiguous tensor on the CPU"):
+                epipe.decode(frame, out=wrong)
+
     def test_are_read_from_anything_that_holds_bytes(self):
         x = feature_map()
         frame = epipe.Codec("uniform:8").encode(x)
