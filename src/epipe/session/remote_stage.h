@@ -14,6 +14,7 @@
 
 #include "epipe/pipeline/cut.h"
 #include "epipe/session/coordinator.h"
+#include "epipe/transport/refused.h"
 
 namespace epipe::session {
 
@@ -101,6 +102,11 @@ class RemoteStage {
     std::uint64_t command;
   };
 
+  static constexpr transport::Timeout kPoll{100};
+  static constexpr const char* kOwn = "own";  // in a checkpoint: what the caller saved
+
+  static codec::State copy_of(const codec::State& state);
+  static bool is_final(const transport::Refused& refused);  // another try gets the same answer
   template <typename Work>
   void with_recovery(const Work& work);
   void recover(const std::string& reason);
