@@ -1,12 +1,12 @@
 # A thin layer over CMakePresets.json: each target sets the machine up, then calls cmake or ctest.
-.PHONY: help setup build all test faults cpus demo check bench docs asan tsan fuzz clean
+.PHONY: help setup build all test faults cpus demo check bench docs python python-2x asan tsan fuzz clean
 .DEFAULT_GOAL := help
 
 JOBS ?= $(shell nproc)
 FUZZ_SECONDS ?= 60
 
 help:            ## this list
-	@awk -F':.*## ' '/^[a-z]+:.*## /{printf "make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F':.*## ' '/^[a-z0-9-]+:.*## /{printf "make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 setup:           ## install the missing Debian packages (as root)
 	@tools/setup.sh packages.txt
@@ -36,6 +36,13 @@ docs:            ## the API pages of the library, from epipe.h: build/docs/html/
 	@mkdir -p build
 	@doxygen docs/Doxyfile
 	@echo build/docs/html/namespaceepipe.html
+
+python: build    ## import epipe, for Debian's python3: PYTHONPATH=build/python
+	@cmake --build --preset release -j $(JOBS) --target python
+	@PYTHONPATH=build/python /usr/bin/python3 -c 'import epipe, torch; print(f"epipe {epipe.__version__} for PyTorch {torch.__version__}: PYTHONPATH=build/python")'
+
+python-2x:       ## the same for PyTorch 2.x of PyPI, in a virtual environment: build/python-2x
+	@JOBS=$(JOBS) tools/python_2x.sh
 
 faults: all      ## the fault suites at length: links cut and processes killed, over and over
 	@EPIPE_LONG_TESTS=1 EPIPE_PROGRAM=$(CURDIR)/build/epipe build/tests/train_tests --only=train/coordinator_fault --gtest_brief=1

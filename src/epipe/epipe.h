@@ -14,8 +14,8 @@
 //   auto step = pipeline.train_step(images, labels);  // gradients are in net's own parameters
 //   optimizer.step();
 //
-// And a codec by itself: epipe::Codec. What is wrong with an argument is thrown as std::invalid_argument, what fails later as
-// std::runtime_error or c10::Error.
+// And a codec by itself, epipe::Codec; and a stage on a server, epipe::RemoteStage. What is wrong with an argument is thrown as
+// std::invalid_argument, what fails later as std::runtime_error or c10::Error.
 #pragma once
 
 #include <torch/nn/modules/container/sequential.h>
@@ -27,6 +27,7 @@
 #include <map>
 #include <memory>
 #include <span>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
@@ -211,6 +212,93 @@ class Pipeline {
   std::unique_ptr<Impl> impl_;
 };
 
+// A stage of a model on a server (`epipe serve`), for a loop of one's own that computes what comes before and after it.
+struct RemoteStageOptions {
+  std::string connect{};        // HOST:PORT
+  std::string model{};          // by name, or torchscript:FILE, which the server has by its hash
+  std::size_t first_layer = 0;  // the stage is layers [first_layer, end_layer) of the model
+  std::size_t end_layer = 0;    // 0: to its end
+  std::string weights{};  // a file that the whole model begins from; empty: first values by the seed, or those of the TorchScript file
+  DataSpec data{};        // for models that adapt to it
+  std::string codec_forward = "none";
+  std::string codec_backward = "none";
+  std::string optimizer = "sgd";  // or adam, adamw: as torch.optim has them
+  double lr = 0.05;               // where step() gives none
+  double momentum = 0;
+  bool nesterov = false;
+  double weight_decay = 0;
+  double beta1 = 0.9;
+  double beta2 = 0.999;
+  double eps = 1e-8;
+  int chunks = 64;  // most micro-batches between their forward and their backward
+  int threads = 1;  // of the server inside an operator
+  std::uint64_t seed = 0;
+  std::string tls{};                   // folder with ca.pem and token
+  std::string token{};                 // instead of the folder's
+  bool insecure = false;               // plaintext, only within this machine
+  std::string run_dir{};               // where it keeps what it needs to continue; empty: it cannot
+  double timeout = 120;                // seconds without a sign of the server, and of trying to connect again
+  std::function<void()> poll = [] {};  // called now and then by a call that waits; may throw
+  std::function<void(const std::string&)> note = [](const std::string&) {};  // what a person should know
+};
+
+// The server is not to be had any more; a later call tries again.
+class ServerLost : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+// The server refused something, or failed; what() has its reason. The step under way is dropped.
+class ServerFailed : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+// The server lost its memory, and the stage is back at its newest checkpoint: load what saved() gives, and go on after steps_done().
+class RolledBack : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
+// Micro-batches go to the server as they come: forward() and backward() send and return, output() and gradient() wait. step() commits the
+// sum of their gradients. A connection that is lost is opened again, and what was sent of the step is sent again, so that nothing changes.
+// Throws std::logic_error for a wrong order of calls. Not for several threads at once.
+class RemoteStage {
+ public:
+  // Connects. Where run_dir holds a run, continues it from its newest checkpoint.
+  explicit RemoteStage(RemoteStageOptions options);
+  ~RemoteStage();
+  RemoteStage(RemoteStage&&) noexcept;
+  RemoteStage& operator=(RemoteStage&&) noexcept;
+
+  // The number of the micro-batch. `training`: its backward follows; otherwise evaluation mode.
+  std::uint32_t forward(const torch::Tensor& x, bool training = true);
+  torch::Tensor output(std::uint32_t micro_batch);
+  void backward(std::uint32_t micro_batch, const torch::Tensor& gradient);
+  torch::Tensor gradient(std::uint32_t micro_batch);  // of the input
+  void step();
+  void step(double lr);
+  void discard();  // the step under way
+
+  std::uint64_t steps_done() const;
+  // A checkpoint here and on the server, with bytes of yours that belong to it. Between steps; needs run_dir.
+  void save(std::span<const std::byte> own = {});
+  std::span<const std::byte> saved() const;  // the bytes of the checkpoint that it continued from; empty: of none
+  std::map<std::string, torch::Tensor> weights();
+  std::vector<std::string> layers() const;  // names, of the stage
+  // What crossed the cut before and the cut after the stage since the last call.
+  struct Crossed {
+    std::vector<Traffic> forward{};
+    std::vector<Traffic> backward{};
+  };
+  Crossed take_traffic();
+  // The server forgets the run, or keeps it for a later one with the same run_dir. Then the stage is closed.
+  void end();
+  void leave();
+
+ private:
+  class Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
 // Tensors to frames and back, the very frames that cross a cut and that `epipe codec encode` writes.
 class Codec {
  public:
@@ -220,8 +308,11 @@ class Codec {
   Codec& operator=(Codec&&) noexcept;
 
   std::string spec() const;
-  // A float32, float16 or bfloat16 tensor of any shape without NaN and Inf. Some codecs remember something of it for the next one.
-  std::vector<std::byte> encode(const torch::Tensor& x);
+  // A float32, float16 or bfloat16 tensor of any shape without NaN and Inf. Some codecs remember something of it for the next one, unless
+  // they are `frozen`, as for validation.
+  std::vector<std::byte> encode(const torch::Tensor& x, bool frozen = false);
+  // The same without a copy: the frame is valid until the next call.
+  std::span<const std::byte> encode_view(const torch::Tensor& x, bool frozen = false);
   std::map<std::string, torch::Tensor> state() const;
   void set_state(const std::map<std::string, torch::Tensor>& state);
 
@@ -230,7 +321,11 @@ class Codec {
   std::unique_ptr<Impl> impl_;
 };
 
-// The tensor of a frame, whichever codec made it. Trusts nothing; `max_bytes` bounds what it may take.
-torch::Tensor decode(std::span<const std::byte> frame, std::uint64_t max_bytes = std::uint64_t{1} << 32);
+// What a spec may name: "none", "uniform:B", "topk:R", ...; docs/codecs.md says what each is.
+std::vector<std::string> codecs();
+
+// The tensor of a frame, whichever codec made it. Trusts nothing; `max_bytes` bounds what it may take. Reads into `reuse` where that has
+// the frame's shape and type, which saves the system's work of making pages for a large tensor; otherwise into a new one.
+torch::Tensor decode(std::span<const std::byte> frame, std::uint64_t max_bytes = std::uint64_t{1} << 32, const torch::Tensor& reuse = {});
 
 }  // namespace epipe

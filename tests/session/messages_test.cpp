@@ -112,7 +112,9 @@ TEST(Messages, OfEveryKindSurviveTheirBytes) {
                                          ClockCommand{},
                                          TimelineCommand{},
                                          EndCommand{},
-                                         LeaveCommand{}};
+                                         LeaveCommand{},
+                                         ForwardCommand{3, 1, true, false, {4, 5}},
+                                         BackwardCommand{3, 1}};
   ASSERT_EQ(commands.size(), std::variant_size_v<Command>);
   for (std::size_t i = 0; i < commands.size(); ++i) {
     ASSERT_EQ(commands[i].index(), i) << "one of each";
@@ -134,7 +136,9 @@ TEST(Messages, OfEveryKindSurviveTheirBytes) {
                                       ClockReply{1.5},
                                       TimelineReply{nlohmann::json::array({1, "x"})},
                                       EndReply{},
-                                      LeaveReply{}};
+                                      LeaveReply{},
+                                      ForwardReply{},
+                                      BackwardReply{}};
   ASSERT_EQ(replies.size(), std::variant_size_v<Reply>);
   for (std::size_t i = 0; i < replies.size(); ++i) {
     ASSERT_EQ(replies[i].index(), i) << "one of each";
@@ -265,7 +269,7 @@ TEST(Messages, NameWhatIsWrongWithThem) {
   constexpr std::size_t kSave = index_in<SaveCommand>(static_cast<Command*>(nullptr));
   EXPECT_EQ(error("{}", kSave), "");
   EXPECT_EQ(error("[]", kSave), "bad_message: a message of a peer is not a JSON object");
-  EXPECT_EQ(error("{}", 200), "bad_message: a message of a peer is of no known kind, expected one of 13");
+  EXPECT_EQ(error("{}", 200), "bad_message: a message of a peer is of no known kind, expected one of 15");
   EXPECT_EQ(error("{}", kStep), "bad_message: the message step has no proper epoch");
   EXPECT_EQ(error(R"({"a":1,"a":2})", kSave), "bad_message: a message of a peer has a key twice");
   EXPECT_EQ(error(R"({"a":[[[[[[[[1]]]]]]]]})", kSave), "bad_message: a message of a peer is nested deeper than 8");

@@ -59,6 +59,8 @@ struct CodecOptions {
 // Parses a chain such as "topk:0.1>uniform:8". In a build with CUDA what it gives takes tensors on any device. The error shows the text
 // with a mark under the wrong character.
 Result<std::unique_ptr<Codec>> make_codec(std::string_view spec, const CodecOptions& options = {});
+// What a chain is made of, separated by spaces: "none fp16 bf16 uniform:B ...".
+std::string_view known_codecs();
 
 TensorSpec spec_of(const torch::Tensor& x);
 

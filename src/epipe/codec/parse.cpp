@@ -174,6 +174,8 @@ class Parser {
 
 }  // namespace
 
+std::string_view known_codecs() { return kKnown; }
+
 Result<std::unique_ptr<Codec>> make_codec(std::string_view spec, const CodecOptions& options) { return Parser(spec, options).parse(); }
 
 }  // namespace epipe::codec

@@ -10,13 +10,17 @@
 namespace epipe::pipeline {
 namespace {
 
-void check_cuts(const std::vector<std::size_t>& cuts, std::size_t layers) {
-  std::size_t previous = 0;
-  for (const std::size_t cut : cuts) {
-    if (cut <= previous || cut >= layers) {
+// A first or last stage may be without layers where another process computes it, with layers of its own.
+void check_cuts(const PipelineConfig& config, std::size_t layers) {
+  const auto& workers = config.placement.worker_of;
+  const bool placed = workers.size() == config.cuts.size() + 1;
+  std::size_t least = placed && config.remote.has(workers.front()) ? 0 : 1;
+  const std::size_t most = placed && config.remote.has(workers.back()) ? layers : layers - 1;
+  for (const std::size_t cut : config.cuts) {
+    if (cut < least || cut > most) {
       throw std::invalid_argument(fmt::format("cuts must ascend from 1 to {}, the last of {} layers, got {}", layers - 1, layers, cut));
     }
-    previous = cut;
+    least = cut + 1;
   }
 }
 
@@ -56,7 +60,7 @@ void check_devices(const PipelineConfig& config) {
 }  // namespace
 
 PipelineConfig checked(PipelineConfig config, std::size_t layers) {
-  check_cuts(config.cuts, layers);
+  check_cuts(config, layers);
   if (config.placement.worker_of.empty()) {
     for (std::size_t j = 0; j <= config.cuts.size(); ++j) config.placement.worker_of.push_back(static_cast<int>(j));
   }

@@ -53,6 +53,7 @@ class Pipeline::Impl {
   Impl& operator=(const Impl&) = delete;
 
   StepResult run(const Batch& batch, StepId id, bool training, const WorkerJob& then);
+  void run_action(const Action& action, const Batch& micro_batch, const StepId& id, bool training);
   void on_workers(const WorkerJob& work);
 
   std::vector<Stage>& stages() { return stages_; }
@@ -218,6 +219,22 @@ StepResult Pipeline::Impl::run(const Batch& batch, StepId id, bool training, con
   return collect(run);
 }
 
+void Pipeline::Impl::run_action(const Action& action, const Batch& micro_batch, const StepId& id, bool training) {
+  failure_.rethrow_if_any();
+  const int stages = static_cast<int>(stages_.size());
+  if (action.stage < 1 || action.stage + 1 >= stages || config_.remote.has(worker_of(action.stage))) {
+    throw std::invalid_argument(fmt::format("{} is no action of a stage in the middle that is here", schedule::to_string(action)));
+  }
+  schedule::Schedule one;
+  one.per_worker.resize(static_cast<std::size_t>(workers()));
+  one.per_worker[static_cast<std::size_t>(worker_of(action.stage))] = {action};
+  const WorkerJob nothing;
+  Run run{micro_batch, id, training, nothing, {{0, micro_batch.size()}}, micro_batch.size(), one};
+  run.only = action.micro_batch;
+  if (auto failed = on_threads([this, &run](std::size_t worker) { run_worker(worker, run); })) failure_.report(std::move(failed));
+  failure_.rethrow_if_any();
+}
+
 // Runs work(worker), which must not throw, in the thread of every worker that is here, and waits. Returns the first error of a device.
 std::exception_ptr Pipeline::Impl::on_threads(const std::function<void(std::size_t)>& work) {
   for (std::size_t w = 0; w < threads_.size(); ++w) {
@@ -293,6 +310,15 @@ Pipeline::~Pipeline() = default;
 StepResult Pipeline::train_step(const Batch& batch, StepId id, const WorkerJob& then) { return impl_->run(batch, id, true, then); }
 StepResult Pipeline::evaluate(const Batch& batch, StepId id) { return impl_->run(batch, id, false, {}); }
 void Pipeline::on_workers(const WorkerJob& work) { impl_->on_workers(work); }
+void Pipeline::run_action(const Action& action, const Batch& micro_batch, const StepId& id, bool training) {
+  impl_->run_action(action, micro_batch, id, training);
+}
+
+void Pipeline::begin_step() {
+  impl_->on_workers([](int, const std::vector<Stage*>& stages) {
+    for (Stage* const stage : stages) stage->reset();
+  });
+}
 int Pipeline::stages() const { return static_cast<int>(impl_->stages().size()); }
 int Pipeline::workers() const { return impl_->workers(); }
 

@@ -132,6 +132,11 @@ class Pipeline {
   // Forward only, in evaluation mode, encoders frozen.
   StepResult evaluate(const Batch& batch, StepId id);
 
+  // One action of a step that its coordinator decides as it goes, instead of train_step(): the forward of a micro-batch, or the backward of
+  // one that had its forward, on a stage in the middle. The batch is the micro-batch, without inputs. Gradients add up until begin_step().
+  void begin_step();
+  void run_action(const schedule::Action& action, const Batch& micro_batch, const StepId& id, bool training);
+
   // Every worker that is here does it, all at once; waits for them and their devices. For optimizers and their like. A step that failed
   // does not prevent it; what `work` throws is thrown.
   void on_workers(const WorkerJob& work);

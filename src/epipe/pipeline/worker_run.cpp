@@ -23,7 +23,7 @@ torch::Tensor sent_to_host(const torch::Tensor& x) {
 void WorkerRun::execute() {
   const layer::CastScope casts;
   for (std::size_t j = 0; j < parts_.stages.size(); ++j) {
-    if (run_.training && has(j)) parts_.stages[j].reset();
+    if (run_.training && !run_.only && has(j)) parts_.stages[j].reset();
   }
   GradientExchange* const exchange = run_.training ? parts_.config.exchange : nullptr;
   if (exchange != nullptr) exchange->begin(run_.id.step);
@@ -32,6 +32,7 @@ void WorkerRun::execute() {
   if (exchange != nullptr) exchange_gradients();
   if (run_.training && parts_.config.loss_scaling) look_for_non_finite();
   if (run_.then) do_then();
+  if (run_.only) return;  // the next action need not wait for this one's tensors to be encoded
   for (const auto& cut : parts_.cuts) cut->finish_encoding();
 }
 
@@ -83,7 +84,7 @@ ForwardContext WorkerRun::context(const Batch& micro_batch) const {
 
 void WorkerRun::forward(const Action& action) {
   const auto [kind, i, j] = action;
-  const Batch micro_batch = slice(run_.batch, run_.chunks[static_cast<std::size_t>(i)]);
+  const Batch micro_batch = this->micro_batch(i);
   Tensors tensors = j > 0 ? recv(j - 1, Direction::kForward, i) : micro_batch.inputs;
   {
     const Span span(times_.forward, parts_.config.tracer, worker_, "forward", run_.id.step, schedule::to_string(action));
@@ -114,7 +115,7 @@ Tensors WorkerRun::recv(int j, Direction direction, int i) {
 // the loss scale changes no digit of a gradient. Nothing here waits for the device.
 void WorkerRun::finish_forward(int i, const Tensors& outputs) {
   const auto index = static_cast<std::size_t>(i);
-  const torch::Tensor targets = slice(run_.batch, run_.chunks[index]).targets;
+  const torch::Tensor targets = micro_batch(i).targets;
   const bool recomputes = run_.training && parts_.config.recompute;  // the outputs have no graph yet
   Tensors ends = outputs;
   for (auto& end : ends) {

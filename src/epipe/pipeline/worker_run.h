@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "epipe/pipeline/chunks.h"
@@ -24,6 +25,7 @@ struct Run {
   std::vector<Chunk> chunks;
   std::int64_t terms;  // that the loss is the mean of
   const schedule::Schedule& schedule;
+  std::optional<int> only{};                   // micro-batch: the run is one action of a step, and all of the batch is this
   std::vector<torch::Tensor> losses{};         // summed over the samples, on the host; undefined where the last stage is elsewhere
   std::vector<torch::Tensor> correct{};        // on the host
   std::vector<torch::Tensor> scaled_losses{};  // with their graph, until the backward of the last stage
@@ -64,6 +66,7 @@ class WorkerRun {
   void look_for_non_finite();
   void do_then();
   ForwardContext context(const Batch& micro_batch) const;
+  Batch micro_batch(int i) const { return slice(run_.batch, run_.chunks[run_.only ? 0 : static_cast<std::size_t>(i)]); }
 
   bool has(std::size_t stage) const { return parts_.config.placement.worker_of[stage] == worker_; }
   bool is_last(int stage) const { return static_cast<std::size_t>(stage) + 1 == parts_.stages.size(); }

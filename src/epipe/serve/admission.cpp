@@ -34,7 +34,7 @@ void admit(const nlohmann::json& json, int worker, const SessionLimits& limits, 
     auto names = models.names();
     std::erase_if(names, [&](const std::string& name) { return !models.is_portable(name); });
     throw std::invalid_argument(
-        fmt::format("this server knows no model \"{}\"; it knows {}, roberta by its config, and TorchScript files by their hash",
+        fmt::format("this server knows no model \"{}\"; it knows {}, roberta and hf by their configs, and TorchScript files by their hash",
                     plan.model, fmt::join(names, ", ")));
   }
   if (plan.threads > limits.threads) {

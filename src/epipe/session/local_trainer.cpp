@@ -19,6 +19,8 @@ using pipeline::Pipeline;
 using pipeline::StepResult;
 using pipeline::WorkerTimes;
 
+constexpr std::uint32_t kMaxNumber = 1U << 30U;  // of a micro-batch
+
 codec::State clone(const codec::State& state) {
   codec::State copy;
   for (const auto& [name, tensor] : state) copy[name] = tensor.clone();
@@ -81,6 +83,7 @@ void LocalTrainer::disconnect() { pipeline_ = nullptr; }
 
 void LocalTrainer::forget_step() {
   pending_.reset();
+  live_.clear();
   for (const auto& layer : layers_) {
     if (layer) layer->discard_batch();
   }
@@ -150,6 +153,58 @@ StepResult LocalTrainer::sum_without_samples(std::uint64_t step) {
 
 void LocalTrainer::leave_replicas() {
   if (reducer_) reducer_->leave();
+}
+
+int LocalTrainer::only_stage() const {
+  int found = -1;
+  const auto& workers = pipeline_config_.placement.worker_of;
+  for (std::size_t j = 0; j < workers.size(); ++j) {
+    if (pipeline_config_.remote.has(workers[j])) continue;
+    if (found >= 0 || reducer_) throw std::invalid_argument("micro-batches one at a time are for a process with one stage and no replicas");
+    found = static_cast<int>(j);
+  }
+  return found;
+}
+
+// What a step changed that was not committed: encoders that have seen its tensors, and statistics.
+void LocalTrainer::begin_step() {
+  check_whole();
+  forget_step();
+  pipeline_->begin_step();
+  pipeline_->set_encoder_state(clone(encoders_));
+}
+
+void LocalTrainer::forward(std::uint32_t micro_batch, const std::vector<std::int64_t>& samples, std::uint64_t step, bool training) {
+  check_whole();
+  if (step != steps_done_) throw std::invalid_argument(fmt::format("a micro-batch of step {}, but {} steps are done", step, steps_done_));
+  if (micro_batch >= kMaxNumber || live_.contains(micro_batch)) {
+    throw std::invalid_argument(fmt::format("micro-batch {}: expected a number below {} that is not in use", micro_batch, kMaxNumber));
+  }
+  if (training && live_.size() >= static_cast<std::size_t>(pipeline_config_.chunks)) {
+    throw std::invalid_argument(fmt::format(
+        "{} micro-batches wait for their backward, and the run has room for no more; call backward, or use fewer", live_.size()));
+  }
+  layer::Batch batch;
+  batch.samples = samples;
+  pipeline_->run_action({schedule::Kind::kForward, static_cast<int>(micro_batch), only_stage()}, batch, {.step = step}, training);
+  if (!training) return;
+  live_[micro_batch] = samples;
+  pending_.reset();
+}
+
+void LocalTrainer::backward(std::uint32_t micro_batch, std::uint64_t step) {
+  check_whole();
+  const auto found = live_.find(micro_batch);
+  if (found == live_.end() || step != steps_done_) {
+    throw std::invalid_argument(fmt::format("micro-batch {} of step {} has no forward that waits for its backward", micro_batch, step));
+  }
+  layer::Batch batch;
+  batch.samples = found->second;
+  pipeline_->run_action({schedule::Kind::kBackward, static_cast<int>(micro_batch), only_stage()}, batch, {.step = step}, true);
+  live_.erase(found);
+  if (!live_.empty()) return;
+  pending_ = step;
+  pending_encoders_ = clone(pipeline_->encoder_state());
 }
 
 StepResult LocalTrainer::evaluate(const layer::Batch& batch, const pipeline::StepId& id) { return pipeline_->evaluate(batch, id); }

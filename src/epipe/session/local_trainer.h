@@ -54,6 +54,12 @@ class LocalTrainer {
   // Gradients of one batch, of all replicas together, not yet applied. Only with replicas may the batch be empty. Where nobody else takes
   // part and the update is `known` already, each worker applies it as soon as its gradients are there; commit() makes it count.
   pipeline::StepResult forward_backward(const layer::Batch& batch, const pipeline::StepId& id, const Update* known = nullptr);
+  // The same one micro-batch at a time, where the coordinator decides as it goes; for a process that runs one stage in the middle. Numbers
+  // are unique within a step. When all that had a forward had their backward, the gradients wait for the commit. Throws
+  // std::invalid_argument for what does not fit.
+  void begin_step();
+  void forward(std::uint32_t micro_batch, const std::vector<std::int64_t>& samples, std::uint64_t step, bool training);
+  void backward(std::uint32_t micro_batch, std::uint64_t step);
   bool has_replicas() const { return reducer_ != nullptr; }
   pipeline::StepResult evaluate(const layer::Batch& batch, const pipeline::StepId& id);
   // By full parameter name. Throws std::runtime_error that names a gradient with NaN or Inf.
@@ -94,6 +100,7 @@ class LocalTrainer {
   void apply_to(int worker, const Update& update);
   void skip();
   void check_whole() const;
+  int only_stage() const;
   void forget_step();
   pipeline::StepResult train_step(const layer::Batch& batch, const pipeline::StepId& id, const Update* known);
   pipeline::StepResult sum_without_samples(std::uint64_t step);
@@ -113,8 +120,9 @@ class LocalTrainer {
   std::set<std::size_t> loaded_;  // layers, since the last start_over()
   bool restoring_ = false;        // or a restore failed halfway
   std::optional<std::uint64_t> pending_;
-  codec::State pending_encoders_;  // as of the gradients
-  bool applied_ = false;           // to the weights, or to some of them, by a step that is not committed
+  codec::State pending_encoders_;                            // as of the gradients
+  std::map<std::uint32_t, std::vector<std::int64_t>> live_;  // samples of micro-batches between forward() and backward()
+  bool applied_ = false;                                     // to the weights, or to some of them, by a step that is not committed
 };
 
 }  // namespace epipe::session

@@ -258,6 +258,44 @@ struct LeaveCommand : NoFields {
   using Answer = LeaveReply;
 };
 
+// One micro-batch of a step that the coordinator decides as it goes, instead of StepCommand: its tensor comes through the first cut, what
+// becomes of it leaves through the second. Gradients add up until the commit.
+struct ForwardReply : NoFields {
+  static constexpr std::string_view kName = "forward done";
+};
+struct ForwardCommand {
+  static constexpr std::string_view kName = "forward";
+  using Answer = ForwardReply;
+  std::uint64_t step = 0;
+  std::uint32_t micro_batch = 0;      // a number that no other one of this step has
+  bool begins = false;                // a new step: what was computed of one before and not committed is dropped
+  bool training = true;               // a backward will follow; otherwise evaluation mode
+  std::vector<std::int64_t> samples;  // ids, which dropout depends on
+  template <typename Self, typename Visit>
+  static void fields(Self& self, Visit& visit) {
+    visit("step", self.step);
+    visit("micro_batch", self.micro_batch);
+    visit("begins", self.begins);
+    visit("training", self.training);
+    visit("samples", self.samples);
+  }
+};
+struct BackwardReply : NoFields {
+  static constexpr std::string_view kName = "backward done";
+};
+// The gradient comes through the second cut and that of the input leaves through the first. Each micro-batch once, in any order.
+struct BackwardCommand {
+  static constexpr std::string_view kName = "backward";
+  using Answer = BackwardReply;
+  std::uint64_t step = 0;
+  std::uint32_t micro_batch = 0;
+  template <typename Self, typename Visit>
+  static void fields(Self& self, Visit& visit) {
+    visit("step", self.step);
+    visit("micro_batch", self.micro_batch);
+  }
+};
+
 // A command that was not carried out.
 struct ErrorReply {
   static constexpr std::string_view kName = "failed";
@@ -273,10 +311,11 @@ struct ErrorReply {
 };
 
 // Their order is part of the protocol.
-using Command = std::variant<ConfigureCommand, LoadCommand, RestoreCommand, OpenChannelsCommand, StepCommand, ReplicaStepCommand,
-                             CommitCommand, SaveCommand, WeightsCommand, ClockCommand, TimelineCommand, EndCommand, LeaveCommand>;
+using Command =
+    std::variant<ConfigureCommand, LoadCommand, RestoreCommand, OpenChannelsCommand, StepCommand, ReplicaStepCommand, CommitCommand,
+                 SaveCommand, WeightsCommand, ClockCommand, TimelineCommand, EndCommand, LeaveCommand, ForwardCommand, BackwardCommand>;
 using Reply = std::variant<ErrorReply, ConfigureReply, LoadReply, RestoreReply, OpenChannelsReply, StepReply, CommitReply, SaveReply,
-                           WeightsReply, ClockReply, TimelineReply, EndReply, LeaveReply>;
+                           WeightsReply, ClockReply, TimelineReply, EndReply, LeaveReply, ForwardReply, BackwardReply>;
 
 template <typename Message>  // Command or Reply
 std::string_view name_of(const Message& message) {

@@ -24,6 +24,8 @@ std::string random_hex() {
 
 }  // namespace
 
+SessionKey new_session_key() { return {random_hex<16>(), random_hex<32>()}; }
+
 SessionKey session_key(const std::string& run_dir, bool resume) {
   const std::string path = run_dir + "/session.json";
   if (resume) {
@@ -33,7 +35,7 @@ SessionKey session_key(const std::string& run_dir, bool resume) {
     if (!text.is_object()) throw std::runtime_error(path + " is not a session's key");
     return {text.value("name", ""), text.value("ticket", "")};
   }
-  const SessionKey key{random_hex<16>(), random_hex<32>()};
+  const SessionKey key = new_session_key();
   const std::string text = nlohmann::json{{"name", key.name}, {"ticket", key.ticket}}.dump();
   Result<void> written = make_private_folders(run_dir);
   if (written) written = write_private_file(path, {std::as_bytes(std::span(text))});

@@ -14,6 +14,8 @@ struct SessionKey {
   std::string name;    // 32 hex digits
   std::string ticket;  // 64 hex digits, a secret between client and servers
 };
+// Of a run that leaves nothing behind here.
+SessionKey new_session_key();
 // The key of the run in this directory: the one it began with when it continues, a new one otherwise. Throws std::runtime_error.
 SessionKey session_key(const std::string& run_dir, bool resume);
 

@@ -139,6 +139,30 @@ Reply WorkerParticipant::on(const LeaveCommand&) {
   return LeaveReply{};
 }
 
+// The coordinator waits for a tensor: when none will come, it must hear that its channels are closed.
+void WorkerParticipant::run_action(const std::function<void(LocalTrainer&)>& action) {
+  if (!begun_run().connected()) throw transport::ConnectionLost("the data channels to the other processes are not open");
+  try {
+    action(*local_);
+  } catch (...) {
+    local_->disconnect();
+    throw;
+  }
+}
+
+Reply WorkerParticipant::on(const ForwardCommand& command) {
+  run_action([&](LocalTrainer& local) {
+    if (command.begins) local.begin_step();
+    local.forward(command.micro_batch, command.samples, command.step, command.training);
+  });
+  return ForwardReply{};
+}
+
+Reply WorkerParticipant::on(const BackwardCommand& command) {
+  run_action([&](LocalTrainer& local) { local.backward(command.micro_batch, command.step); });
+  return BackwardReply{};
+}
+
 void WorkerParticipant::disconnect() {
   if (local_) local_->disconnect();
 }

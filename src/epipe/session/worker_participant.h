@@ -65,6 +65,9 @@ class WorkerParticipant final : public Participant {
   Reply on(const TimelineCommand& command);
   Reply on(const EndCommand& command);
   Reply on(const LeaveCommand& command);
+  Reply on(const ForwardCommand& command);
+  Reply on(const BackwardCommand& command);
+  void run_action(const std::function<void(LocalTrainer&)>& action);
   LocalTrainer& local();
   LocalTrainer& begun_run();  // that has weights
   void hide_folder(ErrorReply& reply) const;

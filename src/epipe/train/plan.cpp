@@ -241,7 +241,8 @@ pipeline::PipelineConfig pipeline_config(const Plan& plan) {
   p.recompute = plan.recompute;
   p.precision = layer::parse_precision(plan.precision);
   p.loss_scaling = plan.loss_scaling;
-  p.first_trained = stage_of_layer(plan, plan.first_trained);
+  // The first layer's stage may be empty here, where somebody else computes what comes before.
+  p.first_trained = plan.first_trained == 0 ? 0 : stage_of_layer(plan, plan.first_trained);
   p.seed = plan.seed;
   return p;
 }

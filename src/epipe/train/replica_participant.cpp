@@ -126,5 +126,7 @@ Reply ReplicaParticipant::on(const StepCommand&) { refuse(StepCommand::kName); }
 Reply ReplicaParticipant::on(const WeightsCommand&) { refuse(WeightsCommand::kName); }
 Reply ReplicaParticipant::on(const ClockCommand&) { refuse(ClockCommand::kName); }
 Reply ReplicaParticipant::on(const TimelineCommand&) { refuse(TimelineCommand::kName); }
+Reply ReplicaParticipant::on(const ForwardCommand&) { refuse(ForwardCommand::kName); }
+Reply ReplicaParticipant::on(const BackwardCommand&) { refuse(BackwardCommand::kName); }
 
 }  // namespace epipe::train

@@ -32,6 +32,8 @@ class ReplicaParticipant final : public session::Participant {
   session::Reply on(const session::TimelineCommand& command);
   session::Reply on(const session::EndCommand& command);
   session::Reply on(const session::LeaveCommand& command);
+  session::Reply on(const session::ForwardCommand& command);
+  session::Reply on(const session::BackwardCommand& command);
   pipeline::StepResult train(const session::ReplicaStepCommand& command);
   pipeline::StepResult evaluate(const session::ReplicaStepCommand& command);
   void begin();

@@ -1,0 +1,61 @@
+"""epipe: networks cut into stages on several machines, and codecs for what crosses the cuts.
+
+A codec by itself; frames are those of `epipe codec encode`, byte for byte:
+
+    >>> import epipe, torch
+    >>> x = torch.ones(8, 32, 16, 16)
+    >>> frame = epipe.Codec("dct:0.5").encode(x)
+    >>> epipe.decode(frame).shape
+    torch.Size([8, 32, 16, 16])
+
+What a cut would do to an existing training script:
+
+    >>> y = epipe.cut(x, forward="dct:0.5", backward="ec:2")    # differentiable
+
+The middle of a network on a server (`epipe serve`):
+
+    >>> stage = epipe.RemoteStage("host:7000", "torchscript:middle.pt", tls="tls", codec="dct:1")
+    >>> loss = criterion(head(stage(front(x))), labels); loss.backward()
+    >>> optimizer.step(); stage.step()
+
+What is here:
+
+    Codec, decode, codecs         tensors to frames and back
+    cut, Cut                      a simulated cut, as a function and as a module
+    RemoteStage                   a stage on a server; ServerFailed, ServerLost, RolledBack
+    train, report, metrics        the program `epipe`, and what it wrote
+    program                       where that program is
+
+docs/python.md has a page about each.
+"""
+
+from ._compatible import check as _check
+
+_check()
+
+from . import _build_info
+from .codec import Codec, codecs, decode
+from ._epipe import RolledBack, ServerFailed, ServerLost
+from .cutting import Cut, cut
+from .remote_stage import DEFAULT_CODEC, RemoteStage, Submitted
+from .runs import ProgramFailed, metrics, program, report, train
+
+__version__ = _build_info.VERSION
+__all__ = [
+    "Codec",
+    "Cut",
+    "DEFAULT_CODEC",
+    "ProgramFailed",
+    "RemoteStage",
+    "RolledBack",
+    "ServerFailed",
+    "ServerLost",
+    "Submitted",
+    "codecs",
+    "cut",
+    "decode",
+    "metrics",
+    "program",
+    "report",
+    "train",
+]

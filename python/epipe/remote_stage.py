@@ -1,0 +1,282 @@
+"""A stage of a network on a server."""
+
+import atexit
+import io
+import logging
+import os
+import weakref
+
+import torch
+from torch.autograd.function import once_differentiable
+
+from . import _epipe
+from .codec import as_tensor
+
+#: The codec of both cuts where none is given: whichever of dct and ec errs less, at most 2 bits per value.
+DEFAULT_CODEC = "auto:2"
+
+_OPTIMIZER = {"kind": "optimizer", "lr": "lr", "momentum": "momentum", "nesterov": "nesterov", "weight_decay": "weight_decay", "eps": "eps"}
+_open_stages = weakref.WeakSet()
+_log = logging.getLogger("epipe")
+
+
+@atexit.register
+def _close_all():
+    for stage in list(_open_stages):
+        stage.close()
+
+
+def _optimizer_options(optimizer):
+    options = {}
+    for name, value in dict(optimizer).items():
+        if name == "betas":
+            options["beta1"], options["beta2"] = (float(beta) for beta in value)
+        elif name in _OPTIMIZER:
+            options[_OPTIMIZER[name]] = value if isinstance(value, (str, bool)) else float(value)
+        else:
+            raise ValueError(f"optimizer: expected {', '.join([*_OPTIMIZER, 'betas'])}, got {name!r}")
+    return options
+
+
+def _codec_options(codec):
+    if isinstance(codec, str):
+        codec = (codec, codec)
+    elif isinstance(codec, dict):
+        codec = (codec.get("forward", DEFAULT_CODEC), codec.get("backward", DEFAULT_CODEC))
+    forward, backward = codec
+    return {"codec_forward": forward, "codec_backward": backward}
+
+
+class _Enter(torch.autograd.Function):
+    """Sends x; its backward waits for the gradient of x. What it returns stands for the micro-batch in autograd's graph.
+
+    Two nodes instead of one: when several micro-batches go back in one `backward()`, autograd runs the later nodes first, so all gradients
+    are on their way before the first one is waited for.
+    """
+
+    @staticmethod
+    def forward(ctx, x, anchor, stage):
+        ctx.stage, ctx.device = stage, x.device
+        ctx.number = stage._remote.forward(x.detach().to("cpu", copy=True), True)
+        handle = x.new_empty(0)
+        return handle
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, _):
+        wanted = ctx.needs_input_grad[0]
+        return ctx.stage._remote.gradient(ctx.number).to(ctx.device) if wanted else None, None, None
+
+
+class _Leave(torch.autograd.Function):
+    """Waits for y; its backward sends the gradient of y."""
+
+    @staticmethod
+    def forward(ctx, handle, stage, number, device):
+        ctx.stage, ctx.number = stage, number
+        return stage._remote.output(number).to(device)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, gradient):
+        ctx.stage._remote.backward(ctx.number, gradient.detach().to("cpu", torch.float32, copy=True))
+        return gradient.new_empty(0), None, None, None
+
+
+class Submitted:
+    """A micro-batch on its way through a stage, as `RemoteStage.submit` returns it."""
+
+    def __init__(self, stage, number, handle, device):
+        self._stage, self._number, self._handle, self._device = stage, number, handle, device
+        self._result = None
+
+    def result(self):
+        """The stage's output; waits for it.
+
+            >>> y = stage.submit(x).result()
+        """
+        if self._result is None:
+            if self._handle is None:
+                self._result = self._stage._remote.output(self._number).to(self._device)
+            else:
+                self._result = _Leave.apply(self._handle, self._stage, self._number, self._device)
+        return self._result
+
+
+class RemoteStage(torch.nn.Module):
+    """A stage on a server (`epipe serve`), as a module without parameters here: its forward and backward run there.
+
+        >>> stage = epipe.RemoteStage("host:7000", "torchscript:middle.pt", tls="tls", codec="dct:1",
+        ...                           optimizer={"kind": "sgd", "lr": 0.02, "momentum": 0.9})
+        >>> loss = criterion(head(stage(front(x))), labels); loss.backward()
+        >>> optimizer.step(); stage.step()
+
+    connect: HOST:PORT. model: one that the server knows by name, or `torchscript:FILE`, which it has by its hash (`epipe serve --models`);
+    only weights travel. layers: (first, end) of the model's layers, by default all. weights: a file that they begin from. data: {"shape":
+    (C, H, W), "classes": N} for models that adapt to it. tls: the folder with ca.pem and token; token: another token; insecure=True:
+    plaintext, within one machine. codec: of both cuts and directions, or (forward, backward). optimizer: kind (sgd, adam, adamw), lr,
+    momentum, nesterov, weight_decay, betas, eps, as torch.optim has them. run_dir: a folder for checkpoints; a stage that is made with
+    the folder of an earlier one continues it. timeout: seconds without a sign of the server, and of trying to connect again. chunks: most
+    micro-batches between forward and backward. threads: of the server inside an operator. seed: of first weights and dropout.
+
+    Every call in training mode is a micro-batch of the step; gradients add up until `step()`. In evaluation mode, under torch.no_grad(),
+    nothing changes on the server. `stage(x)` waits for its result; `submit(x)` does not, so that several micro-batches overlap.
+
+    A connection that is lost is opened again and what was sent of the step is sent again; nothing else changes. Raises ServerFailed with
+    the server's reason, ServerLost when it is not to be had, RolledBack when it lost steps that were done (see `load`).
+    """
+
+    def __init__(self, connect, model, *, layers=None, weights=None, data=None, tls=None, token=None, insecure=False, codec=DEFAULT_CODEC,
+                 optimizer=None, run_dir=None, timeout=120, chunks=64, threads=1, seed=0):
+        super().__init__()
+        first, end = layers if layers is not None else (0, 0)
+        if layers is not None and not 0 <= first < end:
+            raise ValueError(f"layers: expected (first, end) with first < end, got {tuple(layers)}")
+        options = {"connect": connect, "model": model, "first_layer": int(first), "end_layer": int(end), "insecure": bool(insecure),
+                   "timeout": float(timeout), "chunks": int(chunks), "threads": int(threads), "seed": int(seed), "note": _log.warning,
+                   "shape": [3, 224, 224], "classes": 1000}
+        options.update(_codec_options(codec))
+        options.update(_optimizer_options(optimizer or {}))
+        for name, value in (data or {}).items():
+            if name not in ("shape", "classes"):
+                raise ValueError(f"data: expected shape and classes, got {name!r}")
+            options[name] = [int(extent) for extent in value] if name == "shape" else int(value)
+        for name, value in (("weights", weights), ("tls", tls), ("run_dir", run_dir)):
+            options[name] = "" if value is None else os.fspath(value)
+        options["token"] = token or ""
+        self._keeps = run_dir is not None
+        self._where = f"{connect}, {model}"
+        self._counted = {direction: [[0, 0], [0, 0]] for direction in ("forward", "backward")}
+        self._remote = _epipe.RemoteStage(options)
+        _open_stages.add(self)
+
+    def forward(self, x):
+        return self.submit(x).result()
+
+    def submit(self, x):
+        """Sends a micro-batch and does not wait for what becomes of it.
+
+            >>> results = [stage.submit(front(part)) for part in x.chunk(4)]
+            >>> loss = sum(criterion(head(r.result()), t) for r, t in zip(results, labels.chunk(4))) / 4
+
+        x is copied: it may change afterwards. Returns an object with `result()`.
+        """
+        x = as_tensor(x).float()
+        if self.training and not torch.is_grad_enabled():
+            raise RuntimeError("a stage in training mode under torch.no_grad(): call stage.eval() first, or leave no_grad for training")
+        if not self.training and torch.is_grad_enabled() and x.requires_grad:
+            raise RuntimeError("a stage in evaluation mode has no backward: call stage.train() to train, or use torch.no_grad()")
+        if not self.training:
+            return Submitted(self, self._remote.forward(x.detach().to("cpu", copy=True), False), None, x.device)
+        anchor = torch.empty(0, requires_grad=True)  # x may need no gradient, and the stage's weights do
+        handle = _Enter.apply(x, anchor, self)
+        return Submitted(self, handle.grad_fn.number, handle, x.device)
+
+    def step(self, lr=None):
+        """The server's optimizer steps with the sum of the gradients since the last step.
+
+            >>> loss.backward(); optimizer.step(); stage.step()
+
+        lr: of this step, by default the optimizer's. Raises RuntimeError where a forward of this step had no backward.
+        """
+        self._remote.step(None if lr is None else float(lr))
+
+    def zero_grad(self, set_to_none=True):
+        """Drops the step under way: gradients that the server has gathered since the last `step()`.
+
+            >>> stage.zero_grad()
+        """
+        self._remote.discard()
+
+    @property
+    def steps(self):
+        """Steps that are done. Whatever decides the order of the data should follow from it: then a continued run is the same run."""
+        return self._remote.steps_done()
+
+    def save(self, state=None):
+        """Writes a checkpoint here (in run_dir) and on the server, between steps. Both keep the newest two.
+
+            >>> stage.save({"front": front.state_dict(), "head": head.state_dict(), "optimizer": optimizer.state_dict()})
+
+        state: what belongs to this side, anything that torch.save takes; `load()` gives it back.
+        """
+        buffer = io.BytesIO()
+        torch.save(state, buffer)
+        self._remote.save(buffer.getvalue())
+
+    def load(self):
+        """The state that was saved with the checkpoint this stage came from; None where it began anew.
+
+            >>> saved = stage.load()
+            >>> if saved: front.load_state_dict(saved["front"])
+
+        After RolledBack: the stage is at `steps` again, and so must be everything else.
+        """
+        saved = self._remote.saved()
+        return torch.load(io.BytesIO(saved), weights_only=False) if saved else None  # a pickle of one's own, from one's own folder
+
+    def state_dict(self, *args, destination=None, prefix="", keep_vars=False):
+        """The stage's weights as they are on the server, by the names of the model. Between steps.
+
+            >>> torch.save(stage.state_dict(), "middle.pth")
+        """
+        destination = args[0] if args else {} if destination is None else destination
+        prefix = args[1] if len(args) > 1 else prefix
+        for name, tensor in self._remote.weights().items():
+            destination[prefix + name] = tensor
+        return destination
+
+    def load_state_dict(self, state_dict, strict=True):
+        raise RuntimeError("the weights of a remote stage are given when it is made: epipe.RemoteStage(..., weights=FILE)")
+
+    def metrics(self):
+        """What crossed since the stage was made, by cut ("before" and "after" the stage) and direction: values, wire_bytes,
+        bits_per_value.
+
+            >>> stage.metrics()["before"]["forward"]["bits_per_value"] <= 2.01
+            True
+        """
+        for direction, cuts in zip(("forward", "backward"), self._remote.take_traffic()):
+            for counted, (wire_bytes, values) in zip(self._counted[direction], cuts):
+                counted[0] += wire_bytes
+                counted[1] += values
+        return {cut: {direction: _traffic(*self._counted[direction][j]) for direction in self._counted}
+                for j, cut in enumerate(("before", "after"))}
+
+    def close(self):
+        """Leaves the server in order. A stage with a run_dir can be continued; of one without, the server forgets everything.
+
+            >>> stage.close()
+        """
+        _open_stages.discard(self)
+        if self._keeps:
+            self._remote.leave()
+        else:
+            self._remote.end()
+
+    def end(self):
+        """The run is over: the server forgets it and its checkpoints.
+
+            >>> stage.end()
+        """
+        _open_stages.discard(self)
+        self._remote.end()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *exception):
+        self.close()
+
+    def __reduce__(self):
+        raise TypeError("a RemoteStage is a connection and cannot be copied or pickled; save stage.state_dict()")
+
+    def __deepcopy__(self, memo):
+        self.__reduce__()
+
+    def extra_repr(self):
+        return self._where
+
+
+def _traffic(wire_bytes, values):
+    return {"values": values, "wire_bytes": wire_bytes, "bits_per_value": 8 * wire_bytes / values if values else 0.0}

@@ -1,0 +1,131 @@
+"""The program `epipe`, and what it writes."""
+
+import json
+import os
+import pathlib
+import shutil
+import signal
+import subprocess
+import sys
+
+
+class ProgramFailed(RuntimeError):
+    """The program ended with an error; the text is its own. `code` is 1 where it failed and 2 for wrong usage."""
+
+    def __init__(self, text, code):
+        super().__init__(text)
+        self.code = code
+
+
+def program():
+    """The path of the program: $EPIPE_PROGRAM, the one of this package, or `epipe` on the PATH.
+
+        >>> os.access(epipe.program(), os.X_OK)
+        True
+    """
+    named = os.environ.get("EPIPE_PROGRAM")
+    own = pathlib.Path(__file__).parent / "bin" / "epipe"
+    found = named or (str(own) if own.exists() else shutil.which("epipe"))
+    if not found:
+        raise FileNotFoundError("the program epipe was not found: build it (make build) and name it in EPIPE_PROGRAM")
+    return found
+
+
+_ON_BY_DEFAULT = ("shuffle",)  # flags that are turned off: --no-shuffle
+
+
+def _flags(config):
+    """{"lr_schedule": "cosine", "place": [0, 1, 0], "resume": True} -> --lr-schedule=cosine --place=0,1,0 --resume"""
+    flags = []
+    for name, value in config.items():
+        flag = name.replace("_", "-")
+        if isinstance(value, bool):
+            if name in _ON_BY_DEFAULT:
+                flags += [] if value else [f"--no-{flag}"]
+            elif value:
+                flags.append(f"--{flag}")
+        elif isinstance(value, (list, tuple)):
+            flags.append(f"--{flag}={','.join(map(str, value))}")
+        elif value is not None:
+            flags.append(f"--{flag}={value}")
+    return flags
+
+
+def _run(arguments, echo):
+    """Runs the program and shows what it says; Ctrl-C reaches it once, and it saves before it ends."""
+    child = subprocess.Popen([program(), *arguments], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True)
+    said = []
+    interrupted = False
+    with child.stdout as lines:
+        while True:
+            try:
+                for line in lines:
+                    said.append(line)
+                    if echo:
+                        sys.stdout.write(line)
+                        sys.stdout.flush()
+                code = child.wait()
+                break
+            except KeyboardInterrupt:
+                child.send_signal(signal.SIGINT if not interrupted else signal.SIGKILL)
+                interrupted = True
+    if interrupted:
+        raise KeyboardInterrupt
+    if code != 0:
+        reason = [line for line in said if line.startswith("epipe: ")] or said[-1:]
+        raise ProgramFailed("".join(reason).removeprefix("epipe: ").strip() or f"{program()} ended with {code}", code)
+    return "".join(said)
+
+
+def train(config, echo=True):
+    """`epipe train` with these flags; returns the metrics, as `metrics(run_dir)` does.
+
+        >>> steps = epipe.train({"model": "mlp", "place": [0, 1, 0], "codec": "ec:2", "max_steps": 3,
+        ...                      "run_dir": "runs/first"}, echo=False)
+        >>> steps[0]["kind"]
+        'step'
+
+    config: flags by name, `lr_schedule` or `lr-schedule`; lists for those that take several values; True for
+    those that take none, such as `resume`.
+    echo: print what the program says while it runs. It runs as a process of its own: Ctrl-C lets it save, then raises
+    KeyboardInterrupt. Raises `ProgramFailed` with the program's reason.
+    """
+    config = {name.replace("-", "_"): value for name, value in dict(config).items()}
+    if not config.get("run_dir"):
+        raise ValueError("config: expected run_dir, the folder for what the run writes")
+    config["run_dir"] = os.path.abspath(os.fspath(config["run_dir"]))
+    _run(["train", *_flags(config)], echo)
+    return metrics(config["run_dir"])
+
+
+def metrics(run_dir):
+    """metrics.jsonl of a run as a list of dictionaries, one for each line; `pandas.DataFrame` takes it.
+
+        >>> [line["step"] for line in epipe.metrics("runs/first") if line["kind"] == "step"]
+        [0, 1, 2]
+    """
+    path = pathlib.Path(run_dir) / "metrics.jsonl"
+    if not path.exists():
+        raise FileNotFoundError(f"{path}: expected the metrics of a run; `epipe train --run-dir {run_dir}` writes them")
+    lines = []
+    for line in path.read_text().splitlines():
+        try:
+            lines.append(json.loads(line))
+        except json.JSONDecodeError:
+            break  # the last line of a run that was killed, or is under way
+    return lines
+
+
+def report(run_dir, output=None):
+    """Writes one HTML page about a run, or about several side by side, and returns its path.
+
+        >>> epipe.report("runs/first").name
+        'report.html'
+    """
+    runs = [os.fspath(run_dir)] if isinstance(run_dir, (str, os.PathLike)) else [os.fspath(run) for run in run_dir]
+    if not runs:
+        raise ValueError("run_dir: expected a run directory or several, got none")
+    default = pathlib.Path(runs[0]) / "report.html" if len(runs) == 1 else pathlib.Path("comparison.html")
+    path = pathlib.Path(output) if output is not None else default
+    _run(["report", *runs, "--output", str(path)], echo=False)
+    return path

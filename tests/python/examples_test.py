@@ -1,0 +1,44 @@
+"""examples/python, as a user runs them."""
+
+import importlib.util
+import pathlib
+import re
+import subprocess
+import sys
+import unittest
+
+from support import Server, TempFolder, main
+
+EXAMPLES = pathlib.Path(__file__).parents[2] / "examples" / "python"
+
+
+def run(name, *arguments):
+    done = subprocess.run([sys.executable, EXAMPLES / name, *map(str, arguments)], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    if done.returncode != 0:
+        raise AssertionError(f"{name}: {done.returncode}\n{done.stdout}")
+    return done.stdout
+
+
+class Examples(TempFolder):
+    def test_a_script_with_a_cut_trains_and_counts(self):
+        said = run("cut_in_a_script.py", "dct:0.5", "ec:2")
+        self.assertLess(float(re.search(r"loss (\S+)", said)[1]), 2.3)
+        rates = [float(rate) for rate in re.findall(r"(\S+) bits per value", said)]
+        self.assertEqual(len(rates), 2)
+        self.assertLess(rates[0], 0.55)
+        self.assertLess(rates[1], 2.1)
+
+    @unittest.skipUnless(importlib.util.find_spec("torchvision"), "torchvision is not installed (Debian: python3-torchvision)")
+    def test_mobilenet_v2_trains_with_its_middle_on_a_server(self):
+        models = self.folder / "models"
+        models.mkdir()
+        run("remote_middle.py", "--save", models / "middle.pt")
+        server = Server(self.folder, "--models", models).start()
+        self.addCleanup(server.stop)
+        said = run("remote_middle.py", server.address, models / "middle.pt", "--steps", "3")
+        self.assertEqual(len(re.findall(r"step \d: loss", said)), 3, said)
+        self.assertLess(float(re.search(r"(\S+) bits per activation", said)[1]), 1.1)
+
+
+if __name__ == "__main__":
+    main()

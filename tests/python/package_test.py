@@ -1,0 +1,98 @@
+"""The package itself: one LibTorch, clear words where another one is there, help that reads like a page."""
+
+import ast
+import doctest
+import importlib
+import inspect
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+import unittest
+
+import torch
+
+import epipe
+from epipe import _build_info, _compatible
+from support import TempFolder, main
+
+PACKAGE = pathlib.Path(epipe.__file__).parent
+
+
+class ThePackage(TempFolder):
+    def test_uses_the_libtorch_of_import_torch_and_no_other(self):
+        loaded = set(re.findall(r"\S*/libtorch_cpu\.so\S*", pathlib.Path("/proc/self/maps").read_text()))
+        self.assertEqual(len({os.path.realpath(path) for path in loaded}), 1, loaded)
+
+    def test_says_which_pytorch_it_expects(self):
+        version = _build_info.TORCH + ".0"
+        self.assertIsNone(_compatible.difference(version + "+cpu", _build_info.CXX11_ABI, _build_info.PYTHON))
+        self.assertRegex(_compatible.difference("9.9.1", _build_info.CXX11_ABI, _build_info.PYTHON), "expected PyTorch .* got 9.9.1")
+        self.assertRegex(_compatible.difference(version, not _build_info.CXX11_ABI, _build_info.PYTHON), "ABI, which it was built with")
+        self.assertRegex(_compatible.difference(version, _build_info.CXX11_ABI, "3.1"), "expected Python .* got 3.1")
+
+    def import_copy(self, old, new):
+        """What Python says to `import epipe` of a copy with another _build_info."""
+        shutil.copytree(PACKAGE, self.folder / "epipe", symlinks=True)
+        info = self.folder / "epipe" / "_build_info.py"
+        info.write_text(info.read_text().replace(old, new))
+        return subprocess.run([sys.executable, "-c", "import epipe"], env={**os.environ, "PYTHONPATH": str(self.folder)},
+                              stderr=subprocess.PIPE, text=True)
+
+    def test_refuses_another_pytorch_before_the_linker_does(self):
+        done = self.import_copy(f'TORCH = "{_build_info.TORCH}"', 'TORCH = "9.9"')
+        self.assertEqual(done.returncode, 1)
+        self.assertIn(f"ImportError: epipe: expected PyTorch 9.9, which it was built with, got {torch.__version__}; build it again", done.stderr)
+
+    def test_loads_from_anywhere(self):
+        done = self.import_copy("nothing", "nothing")
+        self.assertEqual(done.returncode, 0, done.stderr)
+
+    def test_has_types_for_all_it_exports(self):
+        self.assertTrue((PACKAGE / "py.typed").exists())
+        stub = ast.parse((PACKAGE / "__init__.pyi").read_text())
+        named = {node.name: node for node in stub.body if isinstance(node, (ast.FunctionDef, ast.ClassDef))}
+        constants = {node.target.id for node in stub.body if isinstance(node, ast.AnnAssign)}
+        self.assertEqual(set(epipe.__all__) - set(named) - constants, set())
+        for name in epipe.__all__:
+            thing = getattr(epipe, name)
+            if not inspect.isfunction(thing):
+                continue
+            with self.subTest(name):
+                self.assertEqual([argument.arg for argument in named[name].args.args], list(inspect.signature(thing).parameters))
+
+    def test_has_an_example_for_everything(self):
+        for name in epipe.__all__:
+            thing = getattr(epipe, name)
+            if isinstance(thing, str) or (inspect.isclass(thing) and issubclass(thing, (Exception, epipe.Submitted))):
+                continue
+            with self.subTest(name):
+                self.assertIn(">>>", inspect.getdoc(thing))
+            for method_name, method in vars(thing).items() if inspect.isclass(thing) else ():
+                if inspect.isfunction(method) and not method_name.startswith("_") and method.__doc__ and method_name != "forward":
+                    with self.subTest(f"{name}.{method_name}"):
+                        self.assertIn(">>>", method.__doc__)
+
+    def test_runs_the_examples_of_its_help(self):
+        os.chdir(self.folder)
+        names = {"epipe": epipe, "torch": torch, "os": os}
+        for module in ("epipe.codec", "epipe.cutting", "epipe.runs"):
+            module = importlib.import_module(module)
+            shared = dict(names, codec=epipe.Codec("ec:2"))
+            finder = doctest.DocTestFinder(recurse=True)
+            tests = [test for test in finder.find(module, module.__name__, globs={}) if test.examples]
+            self.assertGreater(len(tests), 2)
+            tests.sort(key=lambda test: (".train" not in test.name, test.name))  # what it writes, others read
+            runner = doctest.DocTestRunner(optionflags=doctest.NORMALIZE_WHITESPACE)
+            for test in tests:
+                test.globs = dict(shared)
+                said = []
+                runner.run(test, out=said.append)
+                said = [text for text in said if "File" in text]
+                self.assertEqual(said, [], "".join(said))
+
+
+if __name__ == "__main__":
+    main()
