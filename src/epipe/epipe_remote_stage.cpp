@@ -160,7 +160,7 @@ class RemoteStage::Impl {
     config.poll = options_.poll;
     config.note = options_.note;
     config.initial_weights = [this]() -> session::LayerWeights {
-      const auto weights = std::make_shared<train::InitialWeights>(architecture(), options_.seed, options_.weights,
+      const auto weights = std::make_shared<train::InitialWeights>(architecture(), options_.seed, train::WeightsFiles{options_.weights},
                                                                    model::NewParts::kHeadAndCodec);  // shared with copies of the function
       return [weights](std::size_t layer) { return weights->of_layer(layer); };
     };

@@ -4,6 +4,7 @@
 
 #include <random>
 
+#include "epipe/codec/reflections.h"
 #include "epipe/codec/codec.h"
 #include "epipe/codec/cuda/device_codec.h"
 #include "support/codecs.h"
@@ -102,9 +103,9 @@ TEST_P(OnDevice, PayloadsDecodeWithoutTheHostsCopy) {
   for (const auto& [name, x] : cases()) {
     SCOPED_TRACE(name);
     const auto payload = device_codec->encode(x.contiguous().cuda(), {});
-    if (!payload) {  // the codec's error
+    if (!payload) {  // the codec's error, or features that the host alone turns
       Bytes out;
-      EXPECT_FALSE(codec_of(GetParam())->encode(x, {}, out));
+      EXPECT_TRUE(codec::Reflections::fits(codec::spec_of(x)) || !codec_of(GetParam())->encode(x, {}, out));
       continue;
     }
     const auto bytes = payload->bytes.narrow(0, 0, static_cast<std::int64_t>(payload->size)).cpu();
