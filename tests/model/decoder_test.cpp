@@ -150,7 +150,7 @@ TEST_P(HuggingFaceDecoder, WithAnAdapterHasPeftsLogitsLossAndGradients) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Every, HuggingFaceDecoder, ::testing::Values("gpt2_a", "llama_a", "qwen2_a", "qwen3_a"),
-                         [](const auto& info) { return std::string(info.param); });
+                         [](const auto& test) { return std::string(test.param); });
 
 TEST(DecoderConfig, SurvivesItsText) {
   const char* const texts[] = {
