@@ -254,6 +254,22 @@ TEST(Lora, AnAdapterIsTrainedFurther) {
               metrics_in(first.run_dir, "epoch").back().at("val_loss").get<double>(), 1e-6);
 }
 
+TEST(Lora, AnAdapterThatLeavesLayersAloneAddsNothingThere) {
+  const TempFolder folder;
+  TrainConfig base = config_in(folder.file("base"), kLlama);
+  train_here(base);
+  TrainConfig some = config_in(folder.file("some"), kLlama);
+  some.weights = base.run_dir + "/model.safetensors";
+  some.lora = "r=2,alpha=4";
+  some.freeze = {"0-1"};
+  train_here(some);
+  EXPECT_EQ(tensors_in(some.run_dir + "/adapter/adapter_model.safetensors").size(), 2U * 2U * 2U);
+  TrainConfig again = config_in("", kLlama);
+  again.adapter = some.run_dir + "/adapter";
+  EXPECT_NEAR(evaluate(with_sums(), again, some.weights).val_loss, metrics_in(some.run_dir, "epoch").back().at("val_loss").get<double>(),
+              1e-6);
+}
+
 TEST(Lora, IsResumedToTheWeightsOfARunThatWasNotStopped) {
   const TempFolder folder;
   TrainConfig whole = config_in(folder.file("whole"), kTiedGpt2);

@@ -35,17 +35,6 @@ data::DataSpec fitted(const model::Registry& models, data::DataSpec spec, const 
   return spec;
 }
 
-// An adapter may leave layers alone: there it adds nothing.
-void fill_up(model::NamedTensors& weights, const model::Model& model) {
-  std::size_t missing = 0;
-  for (const auto& [name, tensor] : model::tensors_of(model)) {
-    if (!layer::is_lora(name) || weights.contains(name)) continue;
-    weights[name] = torch::zeros_like(tensor);
-    ++missing;
-  }
-  if (missing > 0) fmt::print(stderr, "note: the adapter has nothing for {} linear layers\n", (missing + 1) / 2);
-}
-
 }  // namespace
 
 model::Model load_model(const model::Registry& models, const LoadedModel& named, const data::DataSpec& data) {
@@ -61,7 +50,6 @@ model::Model load_model(const model::Registry& models, const LoadedModel& named,
   auto architecture = models.architecture(named.model, fitted(models, data, named.model, weights));
   model::adapt(architecture, adaptation);
   auto model = model::build(architecture);
-  if (adaptation.lora) fill_up(weights, model);
   for (const auto& note : value_or_fail(model::load_weights(model, std::move(weights), model::NewParts::kNone))) {
     fmt::print(stderr, "note: {}\n", note);
   }

@@ -110,7 +110,7 @@ struct Expected {
 
 void add_layer(Expected& expected, const layer::Layer& layer, bool last, const NamedTensors& tensors) {
   for (const auto& [name, tensor] : tensors) {
-    if (last || layer.name().starts_with(kCodecPrefix) || layer::is_lora(name)) expected.may_be_new.push_back(name);
+    if (last || layer.name().starts_with(kCodecPrefix)) expected.may_be_new.push_back(name);
   }
   expected.tensors.insert(tensors.begin(), tensors.end());
 }
@@ -141,6 +141,7 @@ Expected expected_by(const Architecture& architecture) {
 std::vector<std::string> take_new_parts(Expected& expected, NamedTensors& from) {
   std::vector<std::string> names;
   for (const std::string& name : expected.may_be_new) {
+    if (!expected.tensors.contains(name)) continue;
     const auto found = from.find(name);
     if (found != from.end() && found->second.sizes() == expected.tensors.at(name).sizes()) continue;
     if (found != from.end()) from.erase(found);
@@ -150,6 +151,11 @@ std::vector<std::string> take_new_parts(Expected& expected, NamedTensors& from) 
   return names;
 }
 
+// Thin matrices that are not in the file add nothing as they begin: an adapter may leave layers alone. How many.
+std::size_t take_missing_lora(Expected& expected, const NamedTensors& from) {
+  return std::erase_if(expected.tensors, [&](const auto& item) { return layer::is_lora(item.first) && !from.contains(item.first); });
+}
+
 // Brings both sides to the same names and shapes, or says why that cannot be; what a user should know.
 Result<std::vector<std::string>> fit(NamedTensors& from, Expected& expected, NewParts new_parts) {
   std::vector<std::string> notes;
@@ -157,10 +163,12 @@ Result<std::vector<std::string>> fit(NamedTensors& from, Expected& expected, New
   if (const auto ignored = take_other_tasks(from, expected.tensors); !ignored.empty())
     notes.push_back("ignored, not part of the model: " + list(ignored));
   fit_counters(from, expected.tensors);
+  const auto adapted = [](const auto& item) { return layer::is_lora(item.first); };
+  if (const std::size_t missing = take_missing_lora(expected, from); missing > 0 && std::any_of(from.begin(), from.end(), adapted))
+    notes.push_back(fmt::format("the adapter has nothing for {} linear layers", missing / 2));
   if (new_parts == NewParts::kHeadAndCodec) {
-    auto fresh = take_new_parts(expected, from);
-    std::erase_if(fresh, [](const std::string& name) { return layer::is_lora(name); });  // as they are meant to
-    if (!fresh.empty()) notes.push_back("start fresh, the weights have none that fit: " + list(fresh));
+    if (const auto fresh = take_new_parts(expected, from); !fresh.empty())
+      notes.push_back("start fresh, the weights have none that fit: " + list(fresh));
   }
   EPIPE_TRY(check_fits(from, expected.tensors));
   return notes;
