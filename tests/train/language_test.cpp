@@ -189,6 +189,29 @@ TEST(FrozenLayers, StayAsTheyAreAndTheCutBeforeTheFirstTrainedOneCarriesNoGradie
   }
 }
 
+TEST(FrozenLayers, KeepTheStatisticsOfBatchNorm) {
+  const TempFolder folder;
+  TrainConfig none = small_run(folder.file("none"));
+  none.max_steps = 1;
+  none.lr = 0;
+  none.freeze = {"0"};
+  train_here(none);
+  TrainConfig trained = none;
+  trained.run_dir = folder.file("trained");
+  trained.max_steps = 6;
+  trained.lr = 0.1;
+  train_here(trained);
+  const auto first = weights_in(none.run_dir);
+  std::size_t kept = 0;
+  std::size_t moved = 0;
+  for (const auto& [name, tensor] : weights_in(trained.run_dir)) {
+    if (name.find("running_mean") == std::string::npos) continue;
+    (torch::equal(tensor, first.at(name)) ? kept : moved) += 1;
+  }
+  EXPECT_EQ(kept, 1U);
+  EXPECT_GT(moved, 0U);
+}
+
 TEST(FrozenLayers, AreNamedByNameIndexAndRangeAndAMistakeIsSaid) {
   const TempFolder folder;
   for (const char* const wrong : {"nothing", "9", "3-1", "0-9"}) {

@@ -59,7 +59,8 @@ DeferredBatchNorm::DeferredBatchNorm(const Shared& tensors, double eps, double m
       momentum_(momentum) {}
 
 torch::Tensor DeferredBatchNorm::forward(const torch::Tensor& x, const ForwardContext& at) {
-  if (!at.training) return torch::batch_norm(x, weight, bias, running_mean, running_var, false, momentum_, eps_, false);
+  const bool frozen = weight.defined() && !weight.requires_grad();  // then it is as in evaluation, statistics included
+  if (!at.training || frozen) return torch::batch_norm(x, weight, bias, running_mean, running_var, false, momentum_, eps_, false);
   if (!at.pipelined) {
     num_batches_tracked.add_(1);
     return torch::batch_norm(x, weight, bias, running_mean, running_var, true, momentum_, eps_, /*cudnn_enabled=*/true);

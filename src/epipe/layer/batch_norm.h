@@ -12,8 +12,8 @@
 namespace epipe::layer {
 
 // Normalizes by the micro-batch, as BatchNorm does by the batch, and updates the running statistics once per batch with the
-// aggregate of its micro-batches, as if they had been one; with every forward where nothing is pipelined. weight, bias, running_mean,
-// running_var, num_batches_tracked
+// aggregate of its micro-batches, as if they had been one; with every forward where nothing is pipelined. One whose weight is not trained
+// normalizes as in evaluation, and its statistics stay. weight, bias, running_mean, running_var, num_batches_tracked
 class DeferredBatchNorm : public torch::nn::Module, public BatchStatistics {
  public:
   explicit DeferredBatchNorm(std::int64_t channels, double eps = 1e-5, double momentum = 0.1);
