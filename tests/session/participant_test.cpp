@@ -170,6 +170,13 @@ TEST_F(Participant_, NamesWhatIsWrongWithAPlan) {
   EXPECT_NE(refused("precision", "fp8").find("precision is fp8, expected fp32, bf16, fp16"), std::string::npos);
   EXPECT_NE(refused("loss_scaling", "yes").find("loss_scaling has the wrong type"), std::string::npos);
   EXPECT_NE(refused("threads", -1).find("threads is -1"), std::string::npos);
+  EXPECT_NE(refused("base_precision", "int4").find("base_precision is int4"), std::string::npos);
+  EXPECT_NE(refused("frozen", "all").find("frozen has the wrong type"), std::string::npos);
+  EXPECT_NE(refused("frozen", std::vector<int>(2000, 1)).find("more than 1024 entries"), std::string::npos);
+  EXPECT_NE(refused("first_trained", -1).find("first_trained has the wrong type"), std::string::npos);
+  for (const char* const wrong : {"r=0", "r=1e300", "r=nan", "alpha=inf", "dropout=1", "targets=nothing", "x=1", "r=2"}) {
+    EXPECT_NE(refused("lora", wrong).find("LoRA"), std::string::npos) << wrong << ": " << refused("lora", wrong);
+  }
   EXPECT_NE(
       refused("data", {{"kind", "images"}, {"shape", {1 << 30}}, {"classes", 2}, {"vocabulary", 0}, {"regression", false}}).find("extent"),
       std::string::npos);

@@ -40,6 +40,10 @@ void CountingParticipant::count(const session::Command& command, const session::
     totals_.add(stepped->result);
     if (stepped->result.samples == 0) totals_.samples += step->batch.samples.size();  // the client counts those of its last stage
   }
+  const auto* const forward = std::get_if<session::ForwardCommand>(&command);
+  if (forward != nullptr && forward->training && std::holds_alternative<session::ForwardReply>(reply)) {
+    totals_.samples += forward->samples.size();
+  }
   const auto* const commit = std::get_if<session::CommitCommand>(&command);
   if (commit != nullptr && std::holds_alternative<session::CommitReply>(reply) && commit->step + 1 != committed_) {
     committed_ = commit->step + 1;
