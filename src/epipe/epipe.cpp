@@ -3,20 +3,13 @@
 #include <utility>
 
 #include "epipe/cli/program.h"
+#include "epipe/data_spec_adapter.h"
 #include "epipe/loss_adapter.h"
 #include "epipe/model/sequential.h"
 #include "epipe/train/registry.h"
 
 namespace epipe {
 namespace {
-
-data::DataSpec to_private(const DataSpec& s) {
-  return {static_cast<data::DataSpec::Kind>(s.kind), s.shape, s.classes, s.vocabulary, s.regression, s.metrics, s.next_token};
-}
-
-DataSpec to_public(const data::DataSpec& s) {
-  return {static_cast<DataSpec::Kind>(s.kind), s.shape, s.classes, s.vocabulary, s.regression, s.metrics, s.next_token};
-}
 
 // A user's dataset as the loader sees it.
 class UserDataset final : public data::Dataset {

@@ -10,6 +10,7 @@
 #include "epipe/cli/command.h"
 #include "epipe/cli/security_flags.h"
 #include "epipe/codec/codec.h"
+#include "epipe/data_spec_adapter.h"
 #include "epipe/epipe.h"
 #include "epipe/model/learned_codec.h"
 #include "epipe/session/remote_stage.h"
@@ -43,10 +44,6 @@ void check_numbers(const RemoteStageOptions& o) {
   }
 }
 
-data::DataSpec to_private_spec(const DataSpec& s) {
-  return {static_cast<data::DataSpec::Kind>(s.kind), s.shape, s.classes, s.vocabulary, s.regression, s.metrics};
-}
-
 // As `epipe train` resolves its flags, for a ring of which the client has no layers.
 train::Plan plan_of(const RemoteStageOptions& o, const train::Registry& registry, std::size_t end_layer) {
   train::Plan plan;
@@ -66,7 +63,7 @@ train::Plan plan_of(const RemoteStageOptions& o, const train::Registry& registry
   plan.beta1 = o.beta1;
   plan.beta2 = o.beta2;
   plan.eps = o.eps;
-  plan.data = to_private_spec(o.data);
+  plan.data = to_private(o.data);
   plan.seed = train::worker_seed(o.seed);
   return plan;
 }
@@ -135,7 +132,7 @@ class RemoteStage::Impl {
 
  private:
   model::Architecture architecture() const {
-    return registry_.models.architecture(options_.model, to_private_spec(options_.data), options_.seed);
+    return registry_.models.architecture(options_.model, to_private(options_.data), options_.seed);
   }
 
   void check_layers(std::size_t count) {

@@ -42,6 +42,7 @@ Result<void> rename_path(const std::string& from, const std::string& to);
 Result<std::vector<std::string>> read_folder(const std::string& path);
 // The same, and none where it cannot be read: not for decisions about what is not there.
 std::vector<std::string> list_folder(const std::string& path);
+bool is_folder(const std::string& path);
 // Bytes of all files in a folder and below it; links are not followed.
 std::uint64_t tree_bytes(const std::string& path);
 

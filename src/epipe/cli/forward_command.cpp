@@ -8,6 +8,7 @@
 #include "epipe/cli/command.h"
 #include "epipe/cli/load_model.h"
 #include "epipe/data/npy.h"
+#include "epipe/model/hf_folder.h"
 
 namespace epipe::cli {
 namespace {
@@ -88,7 +89,7 @@ torch::Tensor forward_in_batches(const model::Model& model, const Inputs& in, st
 
 void run_forward(const model::Registry& models, const ForwardFlags& flags) {
   if (flags.input.empty() == flags.input_ids.empty()) throw UsageError("give --input for images, or --input-ids for text");
-  const bool brings_weights = flags.model.starts_with("torchscript:") || flags.model.starts_with("hf:");
+  const bool brings_weights = flags.model.starts_with("torchscript:") || model::hf_folder_of(flags.model);
   if (flags.weights.empty() && !brings_weights) throw UsageError("--weights is required");
   if (flags.threads > 0) at::set_num_threads(flags.threads);
   try {

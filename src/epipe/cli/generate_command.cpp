@@ -12,11 +12,10 @@
 #include "epipe/data/text/tokenizer.h"
 #include "epipe/model/decoder_config.h"
 #include "epipe/model/generate.h"
+#include "epipe/model/hf_folder.h"
 
 namespace epipe::cli {
 namespace {
-
-constexpr std::string_view kHf = "hf:";
 
 struct GenerateFlags {
   LoadedModel model;
@@ -86,13 +85,13 @@ void check_prompt(const std::vector<std::int64_t>& ids, const model::DecoderConf
 
 void run_generate(const model::Registry& models, GenerateFlags flags) {
   if (flags.prompt.empty() == flags.input_ids.empty()) throw UsageError("give --prompt, or --input-ids");
-  if (!flags.model.model.starts_with(kHf)) throw UsageError(fmt::format("expected a language model, hf:DIR, got {}", flags.model.model));
+  const auto folder = model::hf_folder_of(flags.model.model);
+  if (!folder) throw UsageError(fmt::format("expected a language model, hf:DIR, got {}", flags.model.model));
   if (flags.threads > 0) at::set_num_threads(flags.threads);
   try {
-    const auto config = model::hf_decoder_config(flags.model.model.substr(kHf.size()));
-    const std::string folder = flags.model.model.substr(kHf.size());
+    const auto config = model::hf_decoder_config(*folder);
     std::optional<data::Tokenizer> tokenizer;
-    if (!flags.json || !flags.prompt.empty()) tokenizer = value_or_fail(data::Tokenizer::read(folder));
+    if (!flags.json || !flags.prompt.empty()) tokenizer = value_or_fail(data::Tokenizer::read(*folder));
     const auto ids = flags.prompt.empty() ? read_ids(flags.input_ids) : encode(*tokenizer, flags.prompt);
     check_prompt(ids, config, flags.options.max_new_tokens);
     if (!flags.ignore_end) flags.options.end_tokens = config.end_tokens;

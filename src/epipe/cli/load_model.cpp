@@ -7,16 +7,14 @@
 #include "epipe/cli/command.h"
 #include "epipe/model/adaptation.h"
 #include "epipe/model/adapter.h"
+#include "epipe/model/hf_folder.h"
 #include "epipe/model/weights.h"
 
 namespace epipe::cli {
 namespace {
 
-constexpr std::string_view kModelFolder = "hf:";
-
 std::string weights_of(const LoadedModel& named) {
-  if (named.weights.empty() && named.model.starts_with(kModelFolder)) return named.model.substr(kModelFolder.size());
-  return named.weights;
+  return named.weights.empty() ? model::hf_folder_of(named.model).value_or("") : named.weights;
 }
 
 // The classes, and where a model takes its sizes from the data the tokens and positions, are those the weights were made for.

@@ -7,6 +7,7 @@
 
 #include "epipe/cli/command.h"
 #include "epipe/model/costs.h"
+#include "epipe/model/hf_folder.h"
 
 namespace epipe::cli {
 namespace {
@@ -19,7 +20,7 @@ data::DataSpec spec_of(const model::Registry& models, const ModelInfoFlags& flag
   spec.kind = text ? data::DataSpec::Kind::kText : data::DataSpec::Kind::kImages;
   spec.shape = !flags.shape.empty() ? flags.shape : text ? std::vector<std::int64_t>{128} : std::vector<std::int64_t>{3, 224, 224};
   spec.classes = flags.classes > 0 ? flags.classes : text ? 2 : 1000;
-  spec.vocabulary = text && !flags.model.starts_with("hf:") ? flags.vocabulary : 0;
+  spec.vocabulary = text && !model::hf_folder_of(flags.model) ? flags.vocabulary : 0;
   return spec;
 }
 

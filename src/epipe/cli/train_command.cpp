@@ -15,6 +15,7 @@
 #include "epipe/cli/stop_signal.h"
 #include "epipe/cli/train_flags.h"
 #include "epipe/cli/train_metrics.h"
+#include "epipe/model/hf_folder.h"
 #include "epipe/report/page.h"
 #include "epipe/session/checkpoint.h"
 #include "epipe/session/servers.h"
@@ -198,7 +199,7 @@ void run_train(const train::Registry& registry, const TrainFlags& given, const C
 void run_eval(const train::Registry& registry, const TrainFlags& flags) {
   try {
     const TrainConfig config = checked(flags);
-    if (flags.weights.empty() && !config.model.starts_with("hf:")) throw UsageError("--weights is required");
+    if (flags.weights.empty() && !model::hf_folder_of(config.model)) throw UsageError("--weights is required");
     const auto result = train::evaluate(registry, config, flags.weights);
     fmt::print("validation loss {:.6f}{}\n", result.val_loss, metrics_text(result));
   } catch (const std::invalid_argument& error) {

@@ -59,9 +59,10 @@ Result<std::vector<std::string>> files_of_index(const std::string& folder) {
 
 }  // namespace
 
-bool is_folder(const std::string& path) {
-  struct stat status {};
-  return ::stat(path.c_str(), &status) == 0 && S_ISDIR(status.st_mode);
+std::optional<std::string> hf_folder_of(std::string_view model) {
+  constexpr std::string_view kPrefix = "hf:";
+  if (!model.starts_with(kPrefix) || model.substr(kPrefix.size()).starts_with('{')) return std::nullopt;
+  return std::string(model.substr(kPrefix.size()));
 }
 
 Result<std::string> read_hf_config(const std::string& folder) {

@@ -1,6 +1,8 @@
 #pragma once
 
+#include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "epipe/base/result.h"
@@ -8,7 +10,8 @@
 // A folder as Hugging Face's transformers writes it: config.json, model.safetensors or several files with their index, tokenizer.json.
 namespace epipe::model {
 
-bool is_folder(const std::string& path);
+// DIR of a model's name "hf:DIR"; nothing where the name is another one, or has the text of a config instead.
+std::optional<std::string> hf_folder_of(std::string_view model);
 
 // The text of DIR/config.json.
 Result<std::string> read_hf_config(const std::string& folder);

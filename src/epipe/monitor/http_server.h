@@ -27,8 +27,7 @@ struct HttpConfig {
 // Answers GET for a few pages, each connection by a thread of its own. Connections, those of them that look at events, the length of a
 // request and every wait are bounded; who comes when all places are taken waits for one. On loopback it answers only what asks for this
 // machine by address or as localhost: a page elsewhere cannot have a browser here read it under a name of its own. (civetweb, which
-// prometheus-cpp brings, does not run beside LibTorch: Debian builds it with threads of 100 KB of stack, less than the thread-local
-// variables of LibTorch's libraries take.)
+// prometheus-cpp brings, says "Cannot create threads" in a process with LibTorch, and starts without it.)
 class HttpServer {
  public:
   // Throws std::invalid_argument where the address is none, std::runtime_error where it is taken or not of this machine.

@@ -106,7 +106,6 @@ class RemoteStage {
   static constexpr const char* kOwn = "own";  // in a checkpoint: what the caller saved
 
   static codec::State copy_of(const codec::State& state);
-  static bool is_final(const transport::Refused& refused);  // another try gets the same answer
   template <typename Work>
   void with_recovery(const Work& work);
   void recover(const std::string& reason);

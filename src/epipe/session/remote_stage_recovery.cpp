@@ -45,10 +45,6 @@ codec::State RemoteStage::copy_of(const codec::State& state) {
   return copy;
 }
 
-bool RemoteStage::is_final(const transport::Refused& refused) {
-  return refused.why() == transport::Refusal::kUnauthenticated || refused.why() == transport::Refusal::kVersion;
-}
-
 void RemoteStage::close_channels() {
   for (const auto& cut : cuts_) cut->close();
   for (const auto& cut : cuts_) cut->join();

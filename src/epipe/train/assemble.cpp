@@ -13,8 +13,6 @@
 namespace epipe::train {
 namespace {
 
-constexpr std::string_view kHfPrefix = "hf:";
-
 LocalWorkers local_workers(const TrainConfig& config, pipeline::Loss loss, AssembleOptions& options) {
   LocalWorkers own;
   own.loss = std::move(loss);
@@ -95,10 +93,8 @@ int chunks_for(const Plan& plan, const layer::Batch& batch) { return static_cast
 
 WeightsFiles files_of(const TrainConfig& config) {
   WeightsFiles files{config.weights, config.adapter};
-  if (files.weights.empty() && config.model.starts_with(kHfPrefix)) {
-    const std::string folder = config.model.substr(kHfPrefix.size());
-    if (model::has_hf_weights(folder)) files.weights = folder;
-  }
+  const auto folder = model::hf_folder_of(config.model);
+  if (files.weights.empty() && folder && model::has_hf_weights(*folder)) files.weights = *folder;
   if (files.weights.empty() && !files.adapter.empty()) {
     throw std::invalid_argument("--adapter adds to weights; give --weights, or a model hf:DIR that has some");
   }

@@ -7,16 +7,17 @@
 
 #include "epipe/data/open.h"
 #include "epipe/data/subset.h"
+#include "epipe/model/hf_folder.h"
 
 namespace epipe::train {
 namespace {
 
 // --tokenizer, or what stands in an hf:DIR model's folder, where the data is text.
 std::string tokenizer_of(const TrainConfig& config) {
-  constexpr std::string_view kFolder = "hf:";
   const bool glue = config.data.starts_with("glue/") && config.bpe.empty();
-  if (!config.tokenizer.empty() || !config.model.starts_with(kFolder)) return config.tokenizer;
-  return glue || config.data.starts_with("text:") ? config.model.substr(kFolder.size()) : "";
+  const auto folder = model::hf_folder_of(config.model);
+  if (!config.tokenizer.empty() || !folder) return config.tokenizer;
+  return glue || config.data.starts_with("text:") ? *folder : "";
 }
 
 data::Splits open_data(const Registry& registry, const TrainConfig& config, data::DataSpec::Kind kind) {

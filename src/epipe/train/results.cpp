@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include "epipe/base/file.h"
+#include "epipe/model/hf_folder.h"
 #include "epipe/model/safetensors_writer.h"
 
 namespace epipe::train {
@@ -12,7 +13,6 @@ namespace {
 constexpr std::string_view kWeights = "model.safetensors";
 constexpr std::string_view kAdapter = "adapter";
 constexpr std::string_view kAdapterWeights = "adapter/adapter_model.safetensors";
-constexpr std::string_view kHf = "hf:";
 
 std::string in(const std::string& folder, std::string_view name) { return fmt::format("{}/{}", folder, name); }
 
@@ -68,7 +68,7 @@ bool has_result(const std::string& run_dir, const Plan& plan) {
 model::AdapterTask adapter_task(const TrainConfig& config, const model::Architecture& architecture, const data::DataSpec& data) {
   model::AdapterTask task;
   task.type = data.next_token ? "CAUSAL_LM" : "SEQ_CLS";
-  if (config.model.starts_with(kHf)) task.base = config.model.substr(kHf.size());
+  task.base = model::hf_folder_of(config.model).value_or("");
   task.input_first = architecture.input_first;
   if (architecture.task_head) task.head = architecture.layers.back().name;
   return task;

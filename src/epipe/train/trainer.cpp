@@ -24,11 +24,6 @@ using pipeline::StepResult;
 
 constexpr std::size_t kTraceEvents = 20'000;
 
-// Another try gets the same answer.
-bool is_final(const transport::Refused& refused) {
-  return refused.why() == transport::Refusal::kUnauthenticated || refused.why() == transport::Refusal::kVersion;
-}
-
 nlohmann::json json_of(const std::vector<std::pair<std::string, double>>& named) {
   nlohmann::json object;
   for (const auto& [name, value] : named) object[name] = value;

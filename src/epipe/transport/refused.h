@@ -23,4 +23,9 @@ class Refused : public ConnectionLost {
   Refusal why_;
 };
 
+// Another try gets the same answer.
+inline bool is_final(const Refused& refused) {
+  return refused.why() == Refusal::kUnauthenticated || refused.why() == Refusal::kVersion;
+}
+
 }  // namespace epipe::transport

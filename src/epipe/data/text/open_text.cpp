@@ -1,6 +1,5 @@
 // Text to train a language model on: files, tokenized once, in blocks.
 #include <fmt/format.h>
-#include <sys/stat.h>
 
 #include <algorithm>
 #include <cstdlib>
@@ -26,11 +25,6 @@ struct TextSettings {
   std::vector<std::string> caches;  // folders to keep tokens in, the first that can be written
 };
 
-bool is_text_folder(const std::string& path) {
-  struct stat status {};
-  return ::stat(path.c_str(), &status) == 0 && S_ISDIR(status.st_mode);
-}
-
 std::string user_cache() {
   if (const char* const folder = std::getenv("XDG_CACHE_HOME"); folder != nullptr && *folder == '/') return path_in(folder, "epipe");
   if (const char* const home = std::getenv("HOME"); home != nullptr && *home == '/') return path_in(home, ".cache/epipe");
@@ -40,7 +34,7 @@ std::string user_cache() {
 std::vector<std::string> cache_folders(const std::string& path, const DataConfig& config) {
   if (!config.cache_dir.empty()) return {config.cache_dir};
   const std::size_t slash = path.find_last_of('/');
-  const std::string beside = is_text_folder(path) ? path : slash == std::string::npos ? "." : path.substr(0, slash + 1);
+  const std::string beside = is_folder(path) ? path : slash == std::string::npos ? "." : path.substr(0, slash + 1);
   std::vector<std::string> folders = {path_in(beside, ".epipe-cache")};
   if (const std::string user = user_cache(); !user.empty()) folders.push_back(user);
   return folders;
@@ -125,7 +119,7 @@ std::pair<Split, Split> split_text(const std::string& path, const TextSettings& 
   for (const char* const name : {"val", "validation"}) {
     const std::string train = path_in(path, "train");
     const std::string validation = path_in(path, name);
-    if (is_text_folder(train) && is_text_folder(validation)) return {whole(train, settings, notes), whole(validation, settings, notes)};
+    if (is_folder(train) && is_folder(validation)) return {whole(train, settings, notes), whole(validation, settings, notes)};
   }
   return with_tail(path, settings, notes);
 }
