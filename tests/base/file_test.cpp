@@ -43,7 +43,7 @@ std::string path_of(int fd) {
   return {path.data(), static_cast<std::size_t>(std::max<ssize_t>(length, 0))};
 }
 
-bool is_folder(int fd) {
+bool is_open_folder(int fd) {
   struct stat status {};
   return ::fstat(fd, &status) == 0 && S_ISDIR(status.st_mode);
 }
@@ -54,7 +54,7 @@ bool is_folder(int fd) {
 // In place of the C library's: they do the same and write it down.
 extern "C" int fsync(int fd) {
   epipe::calls().add("sync " + epipe::path_of(fd));
-  if (epipe::calls().fail_folder_syncs && epipe::is_folder(fd)) {
+  if (epipe::calls().fail_folder_syncs && epipe::is_open_folder(fd)) {
     errno = EIO;
     return -1;
   }
