@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 #include <cstdint>
+#include <span>
 
 namespace epipe {
 namespace {
@@ -75,6 +76,16 @@ std::array<std::byte, 32> sha256(ByteView bytes) {
   std::array<std::byte, 32> digest{};
   for (std::size_t i = 0; i < digest.size(); ++i) digest[i] = static_cast<std::byte>(state[i / 4] >> (24 - 8 * (i % 4)));
   return digest;
+}
+
+std::string sha256_hex(std::string_view text) {
+  constexpr std::string_view kDigits = "0123456789abcdef";
+  std::string hex;
+  for (const std::byte byte : sha256(std::as_bytes(std::span(text)))) {
+    hex += kDigits[std::to_integer<std::size_t>(byte >> 4)];
+    hex += kDigits[std::to_integer<std::size_t>(byte & std::byte{15})];
+  }
+  return hex;
 }
 
 }  // namespace epipe

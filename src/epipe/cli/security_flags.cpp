@@ -1,6 +1,7 @@
 #include "epipe/cli/security_flags.h"
 
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <sstream>
@@ -86,12 +87,13 @@ transport::ConnectConfig connect_config(const SecurityFlags& given) {
   return dial;
 }
 
-transport::ListenConfig listen_config(const SecurityFlags& given, const std::string& address) {
+transport::ListenConfig listen_config(const SecurityFlags& given, const std::string& address, bool named_tokens) {
   transport::ListenConfig listen;
   listen.address = address;
   listen.insecure = given.insecure;
   if (given.insecure) return listen;
-  const SecurityFlags flags = completed(given, "server");
+  SecurityFlags flags = completed(given, "server");
+  if (named_tokens && given.token_file.empty() && ::access(flags.token_file.c_str(), F_OK) != 0) flags.token_file.clear();
   listen.identity = identity_of(flags);
   if (!listen.identity)
     throw UsageError("a server needs --tls DIR or --cert and --key; \"epipe serve --init-tls DIR\" makes them for a first try");

@@ -25,6 +25,7 @@ bool says_how_to_connect(const SecurityFlags& flags);
 
 // Throws UsageError where a file is missing or nothing says how.
 transport::ConnectConfig connect_config(const SecurityFlags& flags);
-transport::ListenConfig listen_config(const SecurityFlags& flags, const std::string& address);
+// `named_tokens`: clients have other tokens, so the folder of --tls may do without one.
+transport::ListenConfig listen_config(const SecurityFlags& flags, const std::string& address, bool named_tokens = false);
 
 }  // namespace epipe::cli

@@ -18,6 +18,8 @@ struct ServeFlags {
   serve::ServeConfig config;
   SecurityFlags security;
   std::string listen = "127.0.0.1:7000";
+  std::string tokens;
+  std::string add_token;
   std::string models;
   std::string init_tls;
   std::vector<std::string> names;
@@ -42,19 +44,46 @@ model::ScriptFiles install_scripts(const std::string& folder) {
   return files;
 }
 
+// The token is on stdout alone, for a file; nothing else has it.
+void run_add_token(const ServeFlags& flags) {
+  if (flags.tokens.empty()) throw UsageError("--add-token NAME needs --tokens FILE");
+  const auto token = serve::add_token(flags.tokens, flags.add_token);
+  if (!token) throw UsageError(token.error().message);
+  fmt::print("{}\n", token.value());
+  fmt::print(stderr, "{} may show this token, of which {} keeps the hash alone; a server that runs takes it after SIGHUP\n", flags.add_token,
+             flags.tokens);
+}
+
+// Certificates, tokens and limits as their files have them now.
+serve::Credentials read_credentials(const ServeFlags& flags) {
+  serve::Credentials read;
+  if (!flags.tokens.empty()) {
+    if (flags.security.insecure) throw UsageError("--tokens needs TLS: without it everybody on the way reads them");
+    auto clients = serve::read_token_file(flags.tokens);
+    if (!clients) throw UsageError("--tokens: " + clients.error().message);
+    read.clients = std::move(clients).value();
+  }
+  read.listen = listen_config(flags.security, flags.listen, !read.clients.empty());
+  for (const auto& client : read.clients) {
+    for (const auto& hash : client.hashes) read.listen.named_tokens.push_back({client.name, hash});
+  }
+  if (!flags.config.peers.empty()) read.dial = connect_config(flags.security);
+  return read;
+}
+
 void run_serve(const ServeFlags& flags) {
   keep_files_private();
   if (!flags.init_tls.empty()) return run_init_tls(flags);
+  if (!flags.add_token.empty()) return run_add_token(flags);
   serve::ServeConfig config = flags.config;
   check_device_exists("--device", config.device);
-  config.listen = listen_config(flags.security, flags.listen);
   config.version = EPIPE_VERSION;
-  if (!config.peers.empty()) config.dial = connect_config(flags.security);
+  config.read_credentials = [&flags] { return read_credentials(flags); };
+  serve::Credentials credentials = config.read_credentials();
+  config.listen = std::move(credentials.listen);
+  config.dial = std::move(credentials.dial);
+  config.clients = std::move(credentials.clients);
   config.renew = &renew_on_hangup();
-  config.read_credentials = [&flags] {
-    return serve::Credentials{listen_config(flags.security, flags.listen),
-                              flags.config.peers.empty() ? transport::ConnectConfig{} : connect_config(flags.security)};
-  };
   config.limits.memory_bytes = static_cast<std::uint64_t>(flags.memory_gb * 1e9);
   if (flags.state_gb) config.state.bytes = static_cast<std::uint64_t>(*flags.state_gb * 1e9);
   if (!flags.models.empty()) config.scripts = install_scripts(flags.models);
@@ -119,6 +148,9 @@ void add_serve_command(CLI::App& app, const train::Registry& registry) {
   command->add_option("--init-tls", flags->init_tls, "Make certificates and a token in this folder, and end");
   command->add_option("--name", flags->names, "With --init-tls: further names or addresses of this server")->delimiter(',');
   add_security_flags(*command, flags->security, true);
+  command->add_option("--tokens", flags->tokens,
+                      "File with a line for each person who shares the server: name, SHA-256 of the token, limits");
+  command->add_option("--add-token", flags->add_token, "Add a person to --tokens, print the token, and end");
   command->add_option("--state-dir", flags->config.state_dir, "Folder for the sessions' checkpoints")->capture_default_str();
   command
       ->add_option("--state-quota", flags->state_gb,

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "epipe/model/script_files.h"
+#include "epipe/serve/token_file.h"
 #include "epipe/transport/network_config.h"
 
 namespace epipe::serve {
@@ -33,12 +34,14 @@ struct StateLimits {
 struct Credentials {
   transport::ListenConfig listen;  // certificate, clients' CA, tokens
   transport::ConnectConfig dial;   // of sessions that dial other servers
+  std::vector<Client> clients;     // whose tokens `listen` names
 };
 
 struct ServeConfig {
   transport::ListenConfig listen;
   std::string state_dir;  // sessions keep their checkpoints here, to survive the server
   StateLimits state;
+  std::vector<Client> clients;  // whose tokens `listen` names
   int max_sessions = 4;
   int share = 0;  // sessions that one credential may have at once; 0: see share_of
   SessionLimits limits;

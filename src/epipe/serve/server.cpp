@@ -57,13 +57,17 @@ int raise_file_limit() {
   return static_cast<int>(std::min<rlim_t>(limit.rlim_cur, 1'000'000));
 }
 
-void require_room(const SessionLimits& limits) {
+void require_room(SessionLimits limits, const std::vector<Client>& clients) {
+  for (const Client& client : clients) {
+    if (client.memory_bytes == 0) continue;
+    limits.memory_bytes = limits.memory_bytes == 0 ? client.memory_bytes : std::min(limits.memory_bytes, client.memory_bytes);
+  }
   if (limits.memory_bytes == 0) return;
   const std::uint64_t least = bytes_of_new_session(limits) + kRoomBytes + kRoomOfCore * std::thread::hardware_concurrency();
   if (limits.memory_bytes >= least) return;
   throw std::invalid_argument(
       fmt::format("a session needs {:.2f} GB and its model's weights, gradients and activations, but may hold {:.2f}; "
-                  "give --session-memory more, or --session-threads less",
+                  "give --session-memory more, or memory= in --tokens, or --session-threads less",
                   static_cast<double>(least) / 1e9, static_cast<double>(limits.memory_bytes) / 1e9));
 }
 
@@ -106,8 +110,9 @@ class Server {
     try {
       const Credentials renewed = config_.read_credentials();
       CertificateWatch::require_valid(renewed.listen);
+      require_room(config_.limits, renewed.clients);
       listener_.renew(renewed.listen);
-      sessions_.set_dial(renewed.dial);
+      sessions_.renew(renewed);
       log("renewed: clients that connect from now on see the certificate and need the tokens of the files");
       certificate_.set(renewed.listen);
     } catch (const std::exception& error) {
@@ -197,9 +202,11 @@ class Server {
   RunningSession session_for(const Incoming& incoming) {
     const auto& about = incoming.metadata();
     const std::string channel = value_of(about, "channel");
-    if (channel == "measure") return sessions_.start_measuring(incoming.credential(), incoming.peer());
+    const std::string owner = incoming.token_name().empty() ? incoming.credential() : "client " + incoming.token_name();
+    if (channel == "measure") return sessions_.start_measuring(owner, incoming.peer());
     RunningSession session = sessions_.find_or_start(
-        {value_of(about, "session"), value_of(about, "ticket"), incoming.credential(), incoming.peer(), channel == "commands"});
+        {value_of(about, "session"), value_of(about, "ticket"), incoming.credential(), incoming.token_name(), incoming.peer(),
+         channel == "commands"});
     if (links_of(session.name) >= kLinksOfSession) {
       throw transport::Refused(Refusal::kFull, fmt::format("a session has at most {} links", kLinksOfSession));
     }
@@ -310,7 +317,7 @@ class Server {
 
 void serve(const ServeConfig& config, const std::atomic<bool>& stop, const std::function<void(int port)>& on_ready) {
   std::signal(SIGPIPE, SIG_IGN);  // of a log that nobody reads any more
-  require_room(config.limits);
+  require_room(config.limits, config.clients);
   Server server(config);
   on_ready(server.port());
   const auto tick = [] { std::this_thread::sleep_for(std::chrono::milliseconds(100)); };

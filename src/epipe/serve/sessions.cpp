@@ -33,6 +33,15 @@ std::string shown(const RunningSession& session) {
 
 bool out_of_time(const RunningSession& session) { return session.limits.seconds > 0 && session.life.seconds() > session.limits.seconds; }
 
+// What the sessions of one client are counted by. No certificate looks like it.
+std::string owner_of(const SessionRequest& request) { return request.client.empty() ? request.credential : "client " + request.client; }
+
+SessionLimits limits_for(SessionLimits limits, const Client* client) {
+  if (client == nullptr || client->memory_bytes == 0) return limits;
+  limits.memory_bytes = limits.memory_bytes == 0 ? client->memory_bytes : std::min(limits.memory_bytes, client->memory_bytes);
+  return limits;
+}
+
 void end(RunningSession& session, const std::string& reason) {
   log("{} is ended: {}", shown(session), reason);
   session.condemned = true;
@@ -81,12 +90,12 @@ RunningSession Sessions::find_or_start(const SessionRequest& request) {
   session.state_bytes = store_.session_bytes();
   session.name = request.name;
   session.ticket = request.ticket;
-  session.limits = config_.limits;
+  session.limits = limits_for(config_.limits, find_client(request.client));
   session.device = config_.device;
   session.scripts = config_.scripts;
   session.peers = config_.peers;
   session.dial = config_.dial;
-  return start(std::move(session), state, request.credential, request.peer);
+  return start(std::move(session), state, owner_of(request), request.client.empty() ? request.peer : request.client + "@" + request.peer);
 }
 
 void Sessions::check_room(const SessionRequest& request) const {
@@ -98,10 +107,18 @@ void Sessions::check_room(const SessionRequest& request) const {
   if (running(Purpose::kTrain) >= config_.max_sessions) {
     throw Refused(Refusal::kFull, fmt::format("the server has its {} sessions, try again later", config_.max_sessions));
   }
-  const int share = config_.share_of(request.credential);
-  if (running_of(Purpose::kTrain, request.credential) >= share) {
+  const std::string owner = owner_of(request);
+  const Client* const client = find_client(request.client);
+  const int share = client != nullptr && client->sessions ? *client->sessions : config_.share_of(owner);
+  if (running_of(Purpose::kTrain, owner) >= share) {
     throw Refused(Refusal::kFull, fmt::format("your credential has its {} sessions on this server, try again later", share));
   }
+}
+
+const Client* Sessions::find_client(const std::string& name) const {
+  const auto is = [&](const Client& client) { return client.name == name; };
+  const auto found = std::find_if(config_.clients.begin(), config_.clients.end(), is);
+  return found == config_.clients.end() ? nullptr : &*found;
 }
 
 RunningSession Sessions::start_measuring(const std::string& credential, const std::string& peer) {
@@ -180,9 +197,10 @@ void Sessions::show(monitor::MetricPage& page) {
   metrics_.show(page, totals, rejected);
 }
 
-void Sessions::set_dial(const transport::ConnectConfig& dial) {
+void Sessions::renew(const Credentials& credentials) {
   const std::lock_guard lock(mutex_);
-  config_.dial = dial;
+  config_.dial = credentials.dial;
+  config_.clients = credentials.clients;
 }
 
 void Sessions::kill(const RunningSession& session, const std::string& reason) {

@@ -41,7 +41,7 @@ struct RunningSession {
   std::string name;
   std::string ticket;
   std::string socket;      // "unix:PATH"
-  std::string credential;  // of its client
+  std::string credential;  // of its client: who has a named token, or a certificate, is one; others are the same to us
   SessionConfig::Purpose purpose = SessionConfig::Purpose::kTrain;
   SessionLimits limits;
   StateStore::Claim state;  // null for a measurement
@@ -59,6 +59,7 @@ struct SessionRequest {
   std::string name;        // 32 hex digits
   std::string ticket;      // 64 hex digits
   std::string credential;  // a client certificate; empty for the holders of the token
+  std::string client;      // the name of the token that was shown; empty for those without one
   std::string peer;        // "ipv4:127.0.0.1:54321", for the log
   bool may_start = false;  // it opens a command channel
 };
@@ -82,8 +83,8 @@ class Sessions {
   std::size_t watch();
   // Removes what ended sessions have kept for too long, or too much of. The serving thread's, because it takes its time.
   void clean() { store_.clean(); }
-  // How sessions that begin from now on dial other servers.
-  void set_dial(const transport::ConnectConfig& dial);
+  // How sessions that begin from now on dial other servers, and who may begin them with which limits.
+  void renew(const Credentials& credentials);
   void kill(const RunningSession& session, const std::string& reason);
   // Adds what runs now, and what all sessions have done.
   void show(monitor::MetricPage& page);
@@ -94,6 +95,7 @@ class Sessions {
   int running(SessionConfig::Purpose purpose) const;
   int running_of(SessionConfig::Purpose purpose, const std::string& credential) const;
   void check_room(const SessionRequest& request) const;
+  const Client* find_client(const std::string& name) const;
   RunningSession start(SessionConfig config, StateStore::Claim state, const std::string& credential, const std::string& peer);
   bool has_ended(const RunningSession& session);
 

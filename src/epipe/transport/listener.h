@@ -24,6 +24,7 @@ class Incoming {
   const std::string& peer() const;              // "ipv4:127.0.0.1:54321", for logs
   const std::string& certificate_name() const;  // the common name in the client's verified certificate; empty without one
   const std::string& credential() const;        // that certificate itself; empty for those who showed a token, or nothing
+  const std::string& token_name() const;        // of the named token that was shown; empty for all others
   // One of these, once.
   std::unique_ptr<Link> accept();
   void refuse(Refusal why, const std::string& text);

@@ -42,12 +42,19 @@ struct ConnectConfig {
   KeepAlive keep_alive;
 };
 
+// A token that a listener takes from one client, by its hash: the token itself is the client's alone.
+struct NamedToken {
+  std::string name;    // of the client
+  std::string sha256;  // of the token, 64 hex digits
+};
+
 struct ListenConfig {
   std::string address;               // port 0: any free one
   bool insecure = false;             // plaintext; only on this machine
   std::optional<Identity> identity;  // the certificate clients see; needed unless insecure
   std::string client_ca_pem;         // clients with a certificate signed by this one need no token
   std::vector<std::string> tokens;   // any of these will do; when empty, a certificate is needed (or insecure)
+  std::vector<NamedToken> named_tokens{};  // and any of these
   int max_streams = 64;              // links open at once, over all clients
   int max_connections = 256;         // TCP connections open at once, whether or not they have shown who they are
   int max_per_address = 192;         // of these, from one host

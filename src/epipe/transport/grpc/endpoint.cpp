@@ -123,7 +123,7 @@ std::shared_ptr<::grpc::ServerCredentials> server_credentials(const ListenConfig
   }
   if (address.is_unix) throw std::invalid_argument("Unix sockets are plaintext: set insecure");
   if (!config.identity) throw std::invalid_argument("TLS needs a server certificate and its key");
-  if (config.client_ca_pem.empty() && config.tokens.empty()) {
+  if (config.client_ca_pem.empty() && config.tokens.empty() && config.named_tokens.empty()) {
     throw std::invalid_argument("clients need a way to show who they are: give tokens or a CA for client certificates");
   }
   require_identity("the server", *config.identity);

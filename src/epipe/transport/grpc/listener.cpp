@@ -5,6 +5,7 @@
 #include <grpcpp/server.h>
 #include <grpcpp/server_builder.h>
 
+#include <optional>
 #include <set>
 #include <thread>
 #include <utility>
@@ -22,6 +23,12 @@ namespace {
 constexpr const char* kShuttingDown = "the listener is shutting down";
 
 using Streams = Queue<std::shared_ptr<ServerStream>>;
+
+bool same_certificates(const ListenConfig& a, const ListenConfig& b) {
+  const auto same = [](const Identity& x, const Identity& y) { return x.certificate_pem == y.certificate_pem && x.key_pem == y.key_pem; };
+  return a.client_ca_pem == b.client_ca_pem && a.identity.has_value() == b.identity.has_value() &&
+         (!a.identity || same(*a.identity, *b.identity));
+}
 
 // Answers a stream that will not be one.
 class Refuser final : public ::grpc::ServerGenericBidiReactor {
@@ -78,8 +85,9 @@ struct Listener::State {
 
   ::grpc::ServerGenericBidiReactor* create(::grpc::GenericCallbackServerContext* context);
   ::grpc::ServerGenericBidiReactor* refuse(const ::grpc::GenericCallbackServerContext& context, const ::grpc::Status& status) const;
-  ::grpc::Status check(const ::grpc::GenericCallbackServerContext& context) const;
-  bool may_enter(const ::grpc::GenericCallbackServerContext& context) const;
+  ::grpc::Status check(const ::grpc::GenericCallbackServerContext& context, bool known) const;
+  // The name of its token, or "" where it has another right to enter; nothing where it has none.
+  std::optional<std::string> find_client(const ::grpc::GenericCallbackServerContext& context) const;
   void listen();
   std::unique_ptr<CertifiedServer> make_server(const ListenConfig& certified);
   void renew(const ListenConfig& renewed);
@@ -95,13 +103,16 @@ struct Listener::State {
   bool stopped = false;                                   // likewise
   bool serving = true;                                    // likewise
   std::vector<std::string> tokens;                        // likewise
+  std::vector<NamedToken> named_tokens;                   // likewise
+  ListenConfig certificates;                              // of the newest server; the thread's that renews
   std::vector<std::unique_ptr<CertifiedServer>> servers;  // likewise; the last takes connections, others keep those they have
   std::unique_ptr<Acceptor> acceptor;                     // of TCP; null for Unix sockets
   std::thread thread;
 };
 
 ::grpc::ServerGenericBidiReactor* Listener::State::create(::grpc::GenericCallbackServerContext* context) {
-  if (const auto status = check(*context); !status.ok()) return refuse(*context, status);
+  const auto client = find_client(*context);
+  if (const auto status = check(*context, client.has_value()); !status.ok()) return refuse(*context, status);
   const std::lock_guard lock(mutex);
   if (stopped) return new Refuser(refusal_status(Refusal::kFull, kShuttingDown));
   if (open.size() >= static_cast<std::size_t>(config.max_streams)) {
@@ -111,7 +122,7 @@ struct Listener::State {
     const std::lock_guard guard(mutex);
     open.erase(done);
   };
-  const auto stream = std::make_shared<ServerStream>(*context, config, forget);
+  const auto stream = std::make_shared<ServerStream>(*context, config, *client, forget);
   open.insert(stream.get());
   auto* const reactor = stream->start();
   asking.push(stream);
@@ -124,9 +135,9 @@ struct Listener::State {
   return new Refuser(status);
 }
 
-::grpc::Status Listener::State::check(const ::grpc::GenericCallbackServerContext& context) const {
+::grpc::Status Listener::State::check(const ::grpc::GenericCallbackServerContext& context, bool known) const {
   if (context.method() != kMethod) return {::grpc::StatusCode::UNIMPLEMENTED, "this is an epipe server; it has no such method"};
-  if (!may_enter(context)) {
+  if (!known) {
     const bool shown = !value_of(context.client_metadata(), kTokenKey).empty();
     return refusal_status(Refusal::kUnauthenticated, shown ? "the token is not one that this server takes"
                                                            : "a token or client certificate is needed, and there was none");
@@ -137,12 +148,14 @@ struct Listener::State {
                         fmt::format("expected version {} of the protocol, got '{}'; use the same epipe on both sides", kVersion, version));
 }
 
-bool Listener::State::may_enter(const ::grpc::GenericCallbackServerContext& context) const {
+std::optional<std::string> Listener::State::find_client(const ::grpc::GenericCallbackServerContext& context) const {
   const std::lock_guard lock(mutex);
-  if (config.insecure && tokens.empty()) return true;
+  const std::string token = value_of(context.client_metadata(), kTokenKey);
+  if (auto name = name_of_token(named_tokens, token)) return name;
   const auto auth = context.auth_context();
-  if (!config.insecure && auth && auth->IsPeerAuthenticated()) return true;
-  return any_token(tokens, value_of(context.client_metadata(), kTokenKey));
+  const bool open_to_all = config.insecure && tokens.empty() && named_tokens.empty();
+  const bool certified = !config.insecure && auth && auth->IsPeerAuthenticated();
+  return open_to_all || certified || any_token(tokens, token) ? std::optional(std::string()) : std::nullopt;
 }
 
 void Listener::State::listen() {
@@ -153,6 +166,8 @@ void Listener::State::listen() {
         address, Acceptor::Limits{config.max_connections, config.max_per_address, config.keep_alive.timeout}, handlers());
   }
   tokens = config.tokens;
+  named_tokens = config.named_tokens;
+  certificates = config;
   servers.push_back(make_server(config));
   if (acceptor) acceptor->start();
 }
@@ -168,12 +183,17 @@ void Listener::State::renew(const ListenConfig& renewed) {
   certified.identity = renewed.identity;
   certified.client_ca_pem = renewed.client_ca_pem;
   certified.tokens = renewed.tokens;
+  certified.named_tokens = renewed.named_tokens;
   for (const auto& token : certified.tokens) (void)bearer(token);
-  auto server = make_server(certified);
+  (void)server_credentials(certified, parse_address(config.address));
+  auto server = same_certificates(certified, certificates) ? nullptr : make_server(certified);  // other tokens need no other server
   const std::lock_guard lock(mutex);
-  server->set_serving(serving);
   tokens = certified.tokens;
+  named_tokens = certified.named_tokens;
+  if (!server) return;
+  server->set_serving(serving);
   servers.push_back(std::move(server));
+  certificates = certified;
 }
 
 Acceptor::Handlers Listener::State::handlers() {
@@ -261,6 +281,7 @@ const std::map<std::string, std::string>& Incoming::metadata() const { return st
 const std::string& Incoming::peer() const { return stream_->peer(); }
 const std::string& Incoming::certificate_name() const { return stream_->certificate_name(); }
 const std::string& Incoming::credential() const { return stream_->credential(); }
+const std::string& Incoming::token_name() const { return stream_->token_name(); }
 
 std::unique_ptr<Link> Incoming::accept() {
   stream_->accept();

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "epipe/base/secret.h"
+#include "epipe/base/sha256.h"
 
 namespace epipe::transport {
 namespace {
@@ -70,6 +71,15 @@ bool any_token(const std::vector<std::string>& tokens, const std::string& author
   unsigned found = 0;
   for (const auto& token : tokens) found |= static_cast<unsigned>(equal_secret(kBearer + token, authorization));
   return found != 0;
+}
+
+std::optional<std::string> name_of_token(const std::vector<NamedToken>& tokens, const std::string& authorization) {
+  const std::string_view prefix = kBearer;
+  const bool is_bearer = authorization.starts_with(prefix);
+  const std::string hash = sha256_hex(std::string_view(authorization).substr(is_bearer ? prefix.size() : 0));
+  std::size_t found = tokens.size();
+  for (std::size_t i = 0; i < tokens.size(); ++i) found = equal_secret(tokens[i].sha256, hash) ? i : found;
+  return is_bearer && found < tokens.size() ? std::optional(tokens[found].name) : std::nullopt;
 }
 
 ::grpc::Status refusal_status(Refusal why, const std::string& text) {

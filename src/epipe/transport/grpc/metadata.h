@@ -4,9 +4,11 @@
 #include <grpcpp/support/string_ref.h>
 
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "epipe/transport/network_config.h"
 #include "epipe/transport/refused.h"
 
 // What travels beside the pieces when a stream is opened, and how it is checked.
@@ -32,6 +34,8 @@ std::string value_of(const Metadata& metadata, const char* key);
 std::string bearer(const std::string& token);
 // Takes the same time whichever token it is and wherever a wrong one differs.
 bool any_token(const std::vector<std::string>& tokens, const std::string& authorization);
+// The name of the token that was shown, or nothing where it is none of these. The same promise.
+std::optional<std::string> name_of_token(const std::vector<NamedToken>& tokens, const std::string& authorization);
 
 ::grpc::Status refusal_status(Refusal why, const std::string& text);
 // kOther where no refusal has this code.

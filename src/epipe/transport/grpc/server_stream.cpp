@@ -17,7 +17,7 @@ std::string property(const ::grpc::CallbackServerContext& context, const char* n
 
 }  // namespace
 
-ServerStream::ServerStream(::grpc::GenericCallbackServerContext& context, const ListenConfig& config,
+ServerStream::ServerStream(::grpc::GenericCallbackServerContext& context, const ListenConfig& config, std::string token_name,
                            std::function<void(ServerStream*)> on_done)
     : Stream(context.peer(), config.send_timeout),
       context_(context),
@@ -25,6 +25,7 @@ ServerStream::ServerStream(::grpc::GenericCallbackServerContext& context, const 
       metadata_(about_of(context.client_metadata())),
       certificate_name_(property(context, "x509_common_name")),
       credential_(property(context, "x509_pem_cert")),
+      token_name_(std::move(token_name)),
       on_done_(std::move(on_done)) {}
 
 ::grpc::ServerGenericBidiReactor* ServerStream::start() {

@@ -15,7 +15,8 @@ namespace epipe::transport {
 class ServerStream final : public Stream, private ::grpc::ServerGenericBidiReactor {
  public:
   // `on_done` is called by gRPC once it is done with the stream.
-  ServerStream(::grpc::GenericCallbackServerContext& context, const ListenConfig& config, std::function<void(ServerStream*)> on_done);
+  ServerStream(::grpc::GenericCallbackServerContext& context, const ListenConfig& config, std::string token_name,
+               std::function<void(ServerStream*)> on_done);
 
   // For gRPC, which owns the stream from here on together with whoever handles it.
   ::grpc::ServerGenericBidiReactor* start();
@@ -25,6 +26,7 @@ class ServerStream final : public Stream, private ::grpc::ServerGenericBidiReact
   const std::map<std::string, std::string>& metadata() const { return metadata_; }
   const std::string& certificate_name() const { return certificate_name_; }
   const std::string& credential() const { return credential_; }
+  const std::string& token_name() const { return token_name_; }
   std::uint64_t max_message_bytes() const { return max_message_bytes_; }
 
  private:
@@ -46,6 +48,7 @@ class ServerStream final : public Stream, private ::grpc::ServerGenericBidiReact
   const std::map<std::string, std::string> metadata_;
   const std::string certificate_name_;
   const std::string credential_;
+  const std::string token_name_;
   std::function<void(ServerStream*)> on_done_;
   std::shared_ptr<ServerStream> self_;  // from start() until gRPC is done
   bool answered_ = false;               // accepted or refused; guarded by mutex_
