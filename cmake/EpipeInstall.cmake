@@ -1,4 +1,4 @@
-# cmake --install: the program, libepipe.a, its header, and what find_package(epipe) reads.
+# cmake --install: the program with its manual pages and shell completion, the library, its header, and what find_package(epipe) reads.
 
 include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
@@ -24,3 +24,13 @@ configure_package_config_file(
   INSTALL_DESTINATION ${package_dir} PATH_VARS CMAKE_INSTALL_LIBDIR CMAKE_INSTALL_INCLUDEDIR)
 write_basic_package_version_file(${PROJECT_BINARY_DIR}/epipeConfigVersion.cmake COMPATIBILITY SameMinorVersion)
 install(FILES ${PROJECT_BINARY_DIR}/epipeConfig.cmake ${PROJECT_BINARY_DIR}/epipeConfigVersion.cmake DESTINATION ${package_dir})
+
+# Manual pages and completion follow the flags of the program that is installed.
+set(manual ${PROJECT_BINARY_DIR}/manual)
+configure_file(${PROJECT_SOURCE_DIR}/cmake/epipe_manual.cmake.in ${PROJECT_BINARY_DIR}/epipe_manual.cmake @ONLY)
+install(CODE "set(program \"$<TARGET_FILE:epipe>\")")
+install(SCRIPT ${PROJECT_BINARY_DIR}/epipe_manual.cmake)
+install(DIRECTORY ${manual}/man1 DESTINATION ${CMAKE_INSTALL_MANDIR})
+install(FILES ${manual}/epipe DESTINATION ${CMAKE_INSTALL_DATADIR}/bash-completion/completions)
+install(FILES ${manual}/_epipe DESTINATION ${CMAKE_INSTALL_DATADIR}/zsh/vendor-completions)
+install(FILES ${manual}/epipe.fish DESTINATION ${CMAKE_INSTALL_DATADIR}/fish/vendor_completions.d)

@@ -17,6 +17,9 @@ for leak in Wconversion fsanitize src/epipe grpc fpch-preprocess; do
   ! grep -q -- "$leak" "$work/build/compile_commands.json" || fail "$leak reaches those who use the package"
 done
 [ "$(find "$work/prefix/include" -type f | wc -l)" = 1 ] || fail "more than one header is installed"
+for made in man/man1/epipe.1 man/man1/epipe-serve.1 bash-completion/completions/epipe zsh/vendor-completions/_epipe fish/vendor_completions.d/epipe.fish; do
+  [ -s "$work/prefix/share/$made" ] || fail "$made is not installed"
+done
 bin=$work/build/examples
 cd "$work"
 

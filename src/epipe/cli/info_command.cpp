@@ -6,11 +6,14 @@
 #include <torch/version.h>
 
 #include <cstdlib>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <thread>
 
 #include "epipe/base/amx.h"
 #include "epipe/cli/command.h"
+#include "epipe/cli/manual/completion.h"
+#include "epipe/cli/manual/man_pages.h"
 #include "epipe/cli/model_info.h"
 #include "epipe/codec/kernels/cuda_part.h"
 #include "epipe/codec/kernels/kernels.h"
@@ -79,11 +82,20 @@ void run_info(bool json) {
   for (const Part& part : parts) fmt::print("{:<9} {}{}\n", part.name, part.available ? "" : "no: ", part.detail);
 }
 
+void print_completion(const CLI::App& app, const std::string& shell) {
+  const auto tree = manual::command_tree(app);
+  const std::map<std::string, std::string (*)(const manual::Command&)> scripts = {
+      {"bash", manual::bash_completion}, {"zsh", manual::zsh_completion}, {"fish", manual::fish_completion}};
+  fmt::print("{}", scripts.at(shell)(tree));
+}
+
 }  // namespace
 
 void add_info_command(CLI::App& app, const train::Registry& registry) {
   struct Flags {
     bool json = false;
+    std::string man;
+    std::string completion;
     ModelInfoFlags model;
   };
   auto flags = std::make_shared<Flags>();  // owned by the callback as well
@@ -91,7 +103,12 @@ void add_info_command(CLI::App& app, const train::Registry& registry) {
       app.add_subcommand("info", "What this build can do on this machine; with --model: parameters and FLOPs of its layers and stages");
   info->add_flag("--json", flags->json, "One JSON object");
   add_model_info_flags(*info, flags->model);
-  info->callback([flags, &registry] {
+  info->add_option("--man", flags->man, "Write the manual pages of all commands into this folder, and end");
+  info->add_option("--completion", flags->completion, "Print what this shell reads to complete commands and flags, and end")
+      ->check(CLI::IsMember({"bash", "zsh", "fish"}));
+  info->callback([flags, &registry, &app] {
+    if (!flags->man.empty()) return manual::write_man_pages(manual::command_tree(app), EPIPE_VERSION, flags->man);
+    if (!flags->completion.empty()) return print_completion(app, flags->completion);
     flags->model.model.empty() ? run_info(flags->json) : print_model_info(registry.models, flags->model, flags->json);
   });
 }
