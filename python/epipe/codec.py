@@ -2,7 +2,7 @@
 
 import torch
 
-from . import _epipe
+from . import _build_info, _epipe
 
 MAX_BYTES = 1 << 32
 
@@ -63,7 +63,8 @@ class Codec:
         frozen: leave the codec's memory as it is, as for validation. Raises TypeError for what is no such tensor and ValueError for
         NaN and Inf. Other threads of Python run meanwhile.
         """
-        return self._codec.encode(as_tensor(x), frozen)
+        x = as_tensor(x)
+        return self._codec.encode(x if _build_info.CUDA else x.cpu(), frozen)
 
     def state_dict(self):
         """What the codec remembers, by name; empty for most.
@@ -100,15 +101,18 @@ def decode(frame, device=None, max_bytes=MAX_BYTES, out=None):
         tensor([1., 2.])
 
     frame: bytes, bytearray, memoryview or a NumPy array of uint8. Nothing in it is trusted: what is damaged raises ValueError, and
-    nothing above `max_bytes` is allocated. device: where the tensor goes, the CPU by default. out: a tensor on the CPU to read into,
+    nothing above `max_bytes` is allocated. device: where it is decoded, the CPU by default. out: a tensor on the CPU to read into,
     of the frame's shape and type; for large tensors that saves most of the time of an uncompressed frame.
     """
     if out is not None:
         out = _checked_out(out, device)
+    there = torch.device("cpu" if device is None else device)
+    if there.type == "cuda" and _build_info.CUDA:
+        return _epipe.decode(frame, max_bytes, None, str(there))
     tensor = _epipe.decode(frame, max_bytes, out)
     if out is not None and tensor.data_ptr() != out.data_ptr():
         raise ValueError(f"out: expected {tensor.dtype} {list(tensor.shape)}, as the frame has, got {out.dtype} {list(out.shape)}")
-    return tensor if device is None else tensor.to(device)
+    return tensor.to(there)
 
 
 def _checked_out(out, device):

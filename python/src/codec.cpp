@@ -74,12 +74,14 @@ class SharedCodec {
   pid_t process_ = ::getpid();
 };
 
-torch::Tensor decode_bytes(const py::buffer& frame, std::uint64_t max_bytes, const std::optional<torch::Tensor>& reuse) {
+torch::Tensor decode_bytes(const py::buffer& frame, std::uint64_t max_bytes, const std::optional<torch::Tensor>& reuse,
+                           const std::string& device) {
   const py::buffer_info info = frame.request();
   if (PyBuffer_IsContiguous(info.view(), 'C') == 0) throw std::invalid_argument("expected the bytes of a frame one after the other");
   const auto* const begin = static_cast<const std::byte*>(info.ptr);
   const py::gil_scoped_release unlocked;
-  return decode({begin, static_cast<std::size_t>(info.size * info.itemsize)}, max_bytes, reuse.value_or(torch::Tensor()));
+  return decode({begin, static_cast<std::size_t>(info.size * info.itemsize)}, max_bytes, reuse.value_or(torch::Tensor()),
+                torch::Device(device));
 }
 
 }  // namespace
@@ -92,7 +94,7 @@ void add_codec(py::module_& module) {
       .def("encode", &SharedCodec::encode, py::arg("x"), py::arg("frozen") = false)
       .def("state", &SharedCodec::state)
       .def("set_state", &SharedCodec::set_state, py::arg("state"));
-  module.def("decode", &decode_bytes, py::arg("frame"), py::arg("max_bytes"), py::arg("reuse"));
+  module.def("decode", &decode_bytes, py::arg("frame"), py::arg("max_bytes"), py::arg("reuse"), py::arg("device") = "cpu");
   module.def("codecs", &codecs);
 }
 

@@ -325,7 +325,9 @@ class Codec {
 std::vector<std::string> codecs();
 
 // The tensor of a frame, whichever codec made it. Trusts nothing; `max_bytes` bounds what it may take. Reads into `reuse` where that has
-// the frame's shape and type, which saves the system's work of making pages for a large tensor; otherwise into a new one.
-torch::Tensor decode(std::span<const std::byte> frame, std::uint64_t max_bytes = std::uint64_t{1} << 32, const torch::Tensor& reuse = {});
+// the frame's shape, type and device, which saves the system's work of making pages for a large tensor; otherwise into a new one on
+// `device`. A CUDA device needs a build with CUDA.
+torch::Tensor decode(std::span<const std::byte> frame, std::uint64_t max_bytes = std::uint64_t{1} << 32, const torch::Tensor& reuse = {},
+                     torch::Device device = torch::kCPU);
 
 }  // namespace epipe

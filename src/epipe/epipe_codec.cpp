@@ -55,8 +55,10 @@ std::vector<std::string> codecs() {
   return {std::istream_iterator<std::string>(words), {}};
 }
 
-torch::Tensor decode(std::span<const std::byte> frame, std::uint64_t max_bytes, const torch::Tensor& reuse) {
-  auto x = codec::decode_frame(frame, {max_bytes, max_bytes / sizeof(float)}, {}, reuse);
+torch::Tensor decode(std::span<const std::byte> frame, std::uint64_t max_bytes, const torch::Tensor& reuse, torch::Device device) {
+  codec::CodecOptions options;
+  options.device = device;
+  auto x = codec::decode_frame(frame, {max_bytes, max_bytes / sizeof(float)}, options, reuse);
   if (!x) throw std::invalid_argument(x.error().text());
   return std::move(x).value();
 }
