@@ -31,6 +31,11 @@ def as_tensor(x, name="x"):
     return tensor
 
 
+def _where_codecs_run(x):
+    x = as_tensor(x)
+    return x if _build_info.CUDA else x.cpu()
+
+
 class Codec:
     """Encodes tensors to frames, the very frames that cross a cut and that `epipe codec encode` writes.
 
@@ -63,8 +68,18 @@ class Codec:
         frozen: leave the codec's memory as it is, as for validation. Raises TypeError for what is no such tensor and ValueError for
         NaN and Inf. Other threads of Python run meanwhile.
         """
-        x = as_tensor(x)
-        return self._codec.encode(x if _build_info.CUDA else x.cpu(), frozen)
+        return self._codec.encode(_where_codecs_run(x), frozen)
+
+    def encode_view(self, x, frozen=False):
+        """The same frame as a memoryview, without a copy: for large frames that are sent or written and then forgotten.
+
+            >>> epipe.decode(codec.encode_view(torch.zeros(8))).shape
+            torch.Size([8])
+
+        It stays as it is for as long as anything refers to it; then the codec uses its memory for a later frame. Into `bytes` an
+        uncompressed tensor takes several times as long, because their memory is new each time.
+        """
+        return memoryview(self._codec.encode_view(_where_codecs_run(x), frozen))
 
     def state_dict(self):
         """What the codec remembers, by name; empty for most.

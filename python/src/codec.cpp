@@ -42,6 +42,13 @@ class SharedCodec {
     return {reinterpret_cast<const char*>(frame.data()), frame.size()};
   }
 
+  Codec::HeldFrame encode_view(const torch::Tensor& x, bool frozen) {
+    check_process();
+    const py::gil_scoped_release unlocked;
+    const std::lock_guard lock(mutex_);
+    return codec_->encode_held(x.detach(), frozen);
+  }
+
   State state() const {
     const py::gil_scoped_release unlocked;
     const std::lock_guard lock(mutex_);
@@ -84,14 +91,21 @@ torch::Tensor decode_bytes(const py::buffer& frame, std::uint64_t max_bytes, con
                 torch::Device(device));
 }
 
+py::buffer_info read_only(const Codec::HeldFrame& frame) {
+  auto* const begin = reinterpret_cast<std::uint8_t*>(const_cast<std::byte*>(frame.bytes.data()));
+  return {begin, static_cast<py::ssize_t>(frame.bytes.size()), true};
+}
+
 }  // namespace
 
 void add_codec(py::module_& module) {
+  py::class_<Codec::HeldFrame>(module, "Frame", py::buffer_protocol()).def_buffer(&read_only);
   py::class_<SharedCodec>(module, "Codec")
       .def(py::init<const std::string&, int>(), py::arg("spec"), py::arg("threads") = 1)
       .def_property_readonly("spec", &SharedCodec::spec)
       .def_property_readonly("threads", &SharedCodec::threads)
       .def("encode", &SharedCodec::encode, py::arg("x"), py::arg("frozen") = false)
+      .def("encode_view", &SharedCodec::encode_view, py::arg("x"), py::arg("frozen") = false)
       .def("state", &SharedCodec::state)
       .def("set_state", &SharedCodec::set_state, py::arg("state"));
   module.def("decode", &decode_bytes, py::arg("frame"), py::arg("max_bytes"), py::arg("reuse"), py::arg("device") = "cpu");

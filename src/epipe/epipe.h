@@ -313,6 +313,12 @@ class Codec {
   std::vector<std::byte> encode(const torch::Tensor& x, bool frozen = false);
   // The same without a copy: the frame is valid until the next call.
   std::span<const std::byte> encode_view(const torch::Tensor& x, bool frozen = false);
+  // Without a copy, too: the frame is valid for as long as somebody holds it. The codec then uses its memory for a later one.
+  struct HeldFrame {
+    std::shared_ptr<const void> owner;
+    std::span<const std::byte> bytes;
+  };
+  HeldFrame encode_held(const torch::Tensor& x, bool frozen = false);
   std::map<std::string, torch::Tensor> state() const;
   void set_state(const std::map<std::string, torch::Tensor>& state);
 

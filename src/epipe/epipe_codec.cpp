@@ -1,5 +1,6 @@
 // epipe::Codec: tensors to frames and back.
 #include <iterator>
+#include <mutex>
 #include <sstream>
 #include <stdexcept>
 #include <utility>
@@ -11,18 +12,42 @@ namespace epipe {
 
 class Codec::Impl {
  public:
+  // Memory of a frame that nobody holds any more, for the next one: pages that are there already are most of the time of a large frame.
+  class SpareFrame {
+   public:
+    Bytes take() {
+      const std::lock_guard lock(mutex_);
+      Bytes frame = std::exchange(spare_, {});
+      frame.clear();
+      return frame;
+    }
+    void give_back(Bytes&& frame) {
+      const std::lock_guard lock(mutex_);
+      if (frame.capacity() > spare_.capacity()) spare_ = std::move(frame);
+    }
+
+   private:
+    std::mutex mutex_;
+    Bytes spare_;
+  };
+
   Impl(const std::string& spec, int threads) : pool_(threads) {
     auto made = codec::make_codec(spec, {&pool_});
     if (!made) throw std::invalid_argument(made.error().text());
     codec_ = std::move(made).value();
   }
   codec::Codec& codec() { return *codec_; }
-  ThreadPool& pool() { return pool_; }
   Bytes& frame() { return frame_; }
+  const std::shared_ptr<SpareFrame>& spare() { return spare_; }
+  void encode(const torch::Tensor& x, bool frozen, Bytes& frame) {
+    const auto done = codec::encode_frame(*codec_, x, {}, {frozen}, &pool_, frame);
+    if (!done) throw std::invalid_argument(done.error().text());
+  }
 
  private:
   ThreadPool pool_;
-  Bytes frame_;                          // the last one
+  Bytes frame_;  // the last one
+  std::shared_ptr<SpareFrame> spare_ = std::make_shared<SpareFrame>();  // frames that outlive the codec own it, too
   std::unique_ptr<codec::Codec> codec_;  // uses the pool
 };
 
@@ -41,10 +66,18 @@ std::vector<std::byte> Codec::encode(const torch::Tensor& x, bool frozen) {
 std::span<const std::byte> Codec::encode_view(const torch::Tensor& x, bool frozen) {
   Bytes& frame = impl_->frame();
   frame.clear();
-  if (const auto done = codec::encode_frame(impl_->codec(), x, {}, {frozen}, &impl_->pool(), frame); !done) {
-    throw std::invalid_argument(done.error().text());
-  }
+  impl_->encode(x, frozen, frame);
   return frame;
+}
+
+Codec::HeldFrame Codec::encode_held(const torch::Tensor& x, bool frozen) {
+  const auto hand_back = [spare = impl_->spare()](Bytes* frame) {
+    spare->give_back(std::move(*frame));
+    delete frame;
+  };
+  const std::shared_ptr<Bytes> frame(new Bytes(impl_->spare()->take()), hand_back);
+  impl_->encode(x, frozen, *frame);
+  return {frame, *frame};
 }
 
 std::map<std::string, torch::Tensor> Codec::state() const { return impl_->codec().state(); }

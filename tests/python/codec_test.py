@@ -90,6 +90,43 @@ class Frames(TempFolder):
         self.assertEqual(epipe.decode(frame, device="cpu").device.type, "cpu")
 
 
+class Views(unittest.TestCase):
+    def test_are_the_same_frames_without_a_copy(self):
+        x = feature_map()
+        for spec in SPECS:
+            view = epipe.Codec(spec).encode_view(x)
+            self.assertEqual(view, epipe.Codec(spec).encode(x))
+            self.assertTrue(torch.equal(epipe.decode(view), epipe.decode(bytes(view))))
+
+    def test_stay_as_they_are_for_as_long_as_anything_refers_to_them(self):
+        codec = epipe.Codec("none")
+        tensors = [torch.full((1000,), float(i)) for i in range(6)]
+        views = [codec.encode_view(x) for x in tensors]
+        parts = [view[10:] for view in views]
+        array = numpy.frombuffer(codec.encode_view(tensors[0]), numpy.uint8)
+        del views[::2], codec
+        for i, part in enumerate(parts):
+            self.assertEqual(part, epipe.Codec("none").encode(tensors[i])[10:])
+        self.assertEqual(array.tobytes(), epipe.Codec("none").encode(tensors[0]))
+
+    def test_use_the_memory_of_frames_that_nobody_holds(self):
+        codec = epipe.Codec("none")
+        x = torch.randn(1 << 20)
+        places = set()
+        for _ in range(10):
+            places.add(numpy.frombuffer(codec.encode_view(x), numpy.uint8).ctypes.data)
+        self.assertEqual(len(places), 1)
+
+    def test_are_read_only_and_refuse_what_encode_refuses(self):
+        codec = epipe.Codec("uniform:4")
+        view = codec.encode_view(torch.randn(100))
+        with self.assertRaises(TypeError):
+            view[0] = 1
+        with self.assertRaisesRegex(ValueError, "is nan"):
+            codec.encode_view(torch.tensor([float("nan")]))
+        self.assertEqual(codec.encode_view(torch.ones(5)), epipe.Codec("uniform:4").encode(torch.ones(5)))
+
+
 class State(unittest.TestCase):
     def test_makes_a_codec_go_on_where_another_one_was(self):
         tensors = [torch.randn(64, 64) * (i + 1) for i in range(4)]
