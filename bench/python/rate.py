@@ -3,9 +3,10 @@
 
     PYTHONPATH=build/python bench/python/rate.py [SPEC...]
 
-Program and module take turns, so that both see the same machine; each figure is the best of its rounds."""
+Program and module take turns, so that both see the same machine; each figure is the best of its rounds, which are medians."""
 import json
 import pathlib
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -27,22 +28,25 @@ def program_rates(spec, path):
     return line["encode_MBps"], line["decode_MBps"]
 
 
-def best_rate(work, megabytes):
-    best, start = 0.0, time.perf_counter()
-    while time.perf_counter() - start < SECONDS:
-        begin = time.perf_counter()
-        work()
-        best = max(best, megabytes / (time.perf_counter() - begin))
-    return best
+def medians(*works):
+    """Seconds of each, taking turns as encode, decode and a plain copy do in `epipe codec measure`."""
+    seconds, start = [], time.perf_counter()
+    while len(seconds) < 3 or time.perf_counter() - start < SECONDS:
+        times = [time.perf_counter()]
+        for work in works:
+            work()
+            times.append(time.perf_counter())
+        seconds.append([end - begin for begin, end in zip(times, times[1:])])
+    return [statistics.median(column) for column in zip(*seconds)]
 
 
 def module_rates(spec, x):
-    codec = epipe.Codec(spec)
-    frame = codec.encode(x)
-    megabytes = x.numel() * 4 / 1e6
-    out = torch.empty_like(x)  # the program reads into the same tensor again, too
-    return (best_rate(lambda: codec.encode_view(x), megabytes), best_rate(lambda: epipe.decode(frame, out=out), megabytes),
-            best_rate(lambda: codec.encode(x), megabytes))
+    codec, frame, megabytes = epipe.Codec(spec), epipe.Codec(spec).encode(x), x.numel() * 4 / 1e6
+    out, copy = torch.empty_like(x), torch.empty_like(x)
+    decode, plain = (lambda: epipe.decode(frame, out=out)), (lambda: copy.copy_(x))
+    view, decoded, _ = medians(lambda: codec.encode_view(x), decode, plain)
+    copied, _, _ = medians(lambda: codec.encode(x), decode, plain)
+    return megabytes / view, megabytes / decoded, megabytes / copied
 
 
 def main():
