@@ -46,9 +46,9 @@ class Codec::Impl {
 
  private:
   ThreadPool pool_;
-  Bytes frame_;  // the last one
+  Bytes frame_;                                                         // the last one
   std::shared_ptr<SpareFrame> spare_ = std::make_shared<SpareFrame>();  // frames that outlive the codec own it, too
-  std::unique_ptr<codec::Codec> codec_;  // uses the pool
+  std::unique_ptr<codec::Codec> codec_;                                 // uses the pool
 };
 
 Codec::Codec(const std::string& spec, int threads) : impl_(std::make_unique<Impl>(spec, threads)) {}
