@@ -1,6 +1,7 @@
 // Stages on a CUDA device: streams of their own, codecs on side streams, nothing that waits for the whole device.
 #include <ATen/Context.h>
 #include <dlfcn.h>
+#include <fmt/ranges.h>
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -73,6 +74,121 @@ TEST(OnDevice, SeveralStagesEqualOne) {
     expect_equal(one, trained(name, on_devices({2}, {0, 1}, {gpu, gpu}, "none")));
     expect_equal(one, trained(name, on_devices({1, 3}, {0, 1, 0}, {gpu, gpu}, "none")));
   }
+}
+
+// Weights and buffers after eight steps, of which one has fewer samples, and how many stages ran as graphs.
+struct Graphed {
+  std::vector<torch::Tensor> values;
+  Pipeline::GraphUse use;
+};
+Graphed trained_with(const std::string& name, PipelineConfig config, bool graphs) {
+  at::globalContext().setDeterministicCuDNN(true);
+  config.graphs = graphs;
+  const auto& data = name == "transformer" ? kText : kImages;
+  const auto model = make_model(name, data, 7);
+  Pipeline pipeline(model.layers, config, classification_loss);
+  for (std::uint64_t step = 0; step < 8; ++step) {
+    pipeline.train_step(random_batch(data, step == 5 ? 20 : 24, step, static_cast<std::int64_t>(100 * step)), {0, step});
+    const torch::NoGradGuard no_grad;
+    for (const auto& layer : model.layers) {
+      for (auto& p : layer->parameters()) p.sub_(p.grad(), 0.05);
+    }
+    torch::cuda::synchronize();
+    pipeline.commit_batch();
+    if (step == 6) pipeline.evaluate(random_batch(data, 24, 99), {0, step});
+  }
+  Graphed result{{}, pipeline.graph_use()};
+  for (const auto& layer : model.layers) {
+    for (const auto& p : layer->parameters()) result.values.push_back(p.detach().cpu().clone());
+    for (const auto& b : layer->buffers()) result.values.push_back(b.cpu().clone());
+  }
+  return result;
+}
+
+TEST(OnDevice, GraphsChangeNoBit) {
+  EPIPE_NEEDS_CUDA();
+  const torch::Device gpu("cuda:0");
+  for (const std::string name : {"mlp", "cnn", "transformer", "mobilenet_v2"}) {
+    for (const std::string schedule : {"gpipe", "1f1b"}) {
+      for (const std::string codec : {"none", "dct:2"}) {
+        SCOPED_TRACE(name + " " + schedule + " " + codec);
+        auto config = on_devices({1, 3}, {0, 1, 0}, {gpu, gpu}, codec);
+        config.schedule = schedule;
+        const auto plain = trained_with(name, config, false);
+        const auto graphed = trained_with(name, config, true);
+        EXPECT_EQ(plain.use.stages, 0);
+        EXPECT_EQ(graphed.use.stages, 3) << fmt::format("{}", fmt::join(graphed.use.refusals, "; "));
+        expect_equal(plain.values, graphed.values);
+      }
+    }
+  }
+}
+
+TEST(OnDevice, GraphsInMixedPrecisionChangeNoBit) {
+  EPIPE_NEEDS_CUDA();
+  for (const std::string name : {"cnn", "transformer"}) {
+    SCOPED_TRACE(name);
+    auto config = on_devices({2}, {0, 1}, {torch::Device("cuda:0"), torch::Device("cuda:0")}, "none");
+    config.precision = layer::Precision::kBf16;
+    const auto graphed = trained_with(name, config, true);
+    EXPECT_EQ(graphed.use.stages, 2) << fmt::format("{}", fmt::join(graphed.use.refusals, "; "));
+    expect_equal(trained_with(name, config, false).values, graphed.values);
+  }
+}
+
+// A stage that recomputes, and a schedule that splits backwards, run as they did.
+TEST(OnDevice, WhatHasNoGraphsRunsWithoutThem) {
+  EPIPE_NEEDS_CUDA();
+  const torch::Device gpu("cuda:0");
+  auto recomputes = on_devices({2}, {0, 1}, {gpu, gpu}, "none");
+  recomputes.recompute = true;
+  auto splits = on_devices({2}, {0, 1}, {gpu, gpu}, "none");
+  splits.schedule = "zb-h1";
+  for (const auto& config : {recomputes, splits}) {
+    const auto asked = trained_with("cnn", config, true);
+    EXPECT_EQ(asked.use.stages, config.recompute ? 0 : 1);  // zb-h1's last stage has whole backwards
+    expect_equal(trained_with("cnn", config, false).values, asked.values);
+  }
+}
+
+class Stubborn final : public layer::Layer {
+ public:
+  Stubborn() : Layer("stubborn"), weight_(register_parameter("weight", torch::ones({5}))) {}
+  layer::Tensors forward(const layer::Tensors& in, const layer::ForwardContext& at) override {
+    layer::refuse_capture(at, name(), "counts its forwards");
+    return {in[0] * weight_};
+  }
+  double flops(const layer::Tensors&, const layer::Tensors&) const override { return 1; }
+
+ private:
+  torch::Tensor weight_;
+};
+
+TEST(OnDevice, ALayerThatCannotBeRecordedIsNamedAndTrainsAllTheSame) {
+  EPIPE_NEEDS_CUDA();
+  const torch::Device gpu("cuda:0");
+  const auto weights = [&](bool graphs) {
+    auto model = make_model("cnn", kImages, 7);
+    model.layers.push_back(std::make_shared<Stubborn>());
+    auto config = on_devices({2}, {0, 1}, {gpu, gpu}, "none");
+    config.graphs = graphs;
+    Pipeline pipeline(model.layers, config, classification_loss);
+    for (std::uint64_t step = 0; step < 5; ++step) {
+      pipeline.train_step(random_batch(kImages, 24, step), {0, step});
+      pipeline.commit_batch();
+    }
+    if (graphs) {
+      EXPECT_EQ(pipeline.graph_use().stages, 1);
+      EXPECT_EQ(pipeline.graph_use().refusals, std::vector<std::string>{"stage 1: stubborn counts its forwards"});
+    }
+    std::vector<torch::Tensor> values;
+    for (const auto& layer : model.layers) {
+      for (const auto& p : layer->parameters()) values.push_back(p.grad().cpu().clone());
+      for (const auto& b : layer->buffers()) values.push_back(b.cpu().clone());
+    }
+    return values;
+  };
+  expect_equal(weights(false), weights(true));
 }
 
 TEST(OnDevice, AClientOnTheCpuTrainsWithAServerOnADevice) {

@@ -66,12 +66,19 @@ torch::Tensor DeferredBatchNorm::forward(const torch::Tensor& x, const ForwardCo
     return torch::batch_norm(x, weight, bias, running_mean, running_var, true, momentum_, eps_, /*cudnn_enabled=*/true);
   }
   torch::Tensor y;
-  Seen seen = normalize(x, y);
-  if (!at.recompute) {
-    count_ += seen.count;
-    seen_.push_back(std::move(seen));
-  }
+  const Seen seen = normalize(x, y);
+  if (!at.recompute) see(seen);
   return y;
+}
+
+void DeferredBatchNorm::see(const Seen& micro_batch) {
+  count_ += micro_batch.count;
+  seen_.push_back(micro_batch);
+}
+
+void DeferredBatchNorm::unsee() {
+  count_ -= seen_.back().count;
+  seen_.pop_back();
 }
 
 // By cuDNN where PyTorch would take it: it is faster in float32.
@@ -164,14 +171,18 @@ void DeferredBatchNorm::set_batch_totals(const torch::Tensor& totals) {
   count_ = totals[2 * channels].item<std::int64_t>();
 }
 
-void commit_batch(const std::vector<std::shared_ptr<Layer>>& layers) {
+std::vector<DeferredBatchNorm*> batch_norms(const std::vector<std::shared_ptr<Layer>>& layers) {
   std::vector<DeferredBatchNorm*> norms;
   for (const auto& layer : layers) {
     for (const auto& module : layer->modules(/*include_self=*/false)) {
       if (auto* const norm = dynamic_cast<DeferredBatchNorm*>(module.get())) norms.push_back(norm);
     }
   }
-  DeferredBatchNorm::commit_together(norms);
+  return norms;
+}
+
+void commit_batch(const std::vector<std::shared_ptr<Layer>>& layers) {
+  DeferredBatchNorm::commit_together(batch_norms(layers));
   for (const auto& layer : layers) layer->commit_batch();  // of norms nothing is left to commit
 }
 

@@ -33,6 +33,17 @@ class DeferredBatchNorm : public torch::nn::Module, public BatchStatistics {
   torch::Tensor batch_totals() const override;  // sums, sums of squares, count
   void set_batch_totals(const torch::Tensor& totals) override;
 
+  // What a micro-batch left, as the normalization computed it.
+  struct Seen {
+    torch::Tensor mean;
+    torch::Tensor inverse_deviation;
+    std::int64_t count;
+  };
+  // Of the batch so far, by micro-batch, for who runs a forward without calling it.
+  const std::vector<Seen>& seen() const { return seen_; }
+  void see(const Seen& micro_batch);
+  void unsee();  // the last one
+
   // commit_batch() of each, to the same bits, in a few operations over all of them: one by one they would be hundreds of tiny ones.
   static void commit_together(const std::vector<DeferredBatchNorm*>& norms);
 
@@ -43,12 +54,6 @@ class DeferredBatchNorm : public torch::nn::Module, public BatchStatistics {
   torch::Tensor num_batches_tracked;
 
  private:
-  // What a micro-batch left, as the normalization computed it.
-  struct Seen {
-    torch::Tensor mean;
-    torch::Tensor inverse_deviation;
-    std::int64_t count;
-  };
   // Of the values of a batch, by channel, in float64.
   struct Totals {
     torch::Tensor sum;
@@ -68,6 +73,8 @@ class DeferredBatchNorm : public torch::nn::Module, public BatchStatistics {
   std::int64_t count_ = 0;       // values per channel so far
 };
 
+// Those of these layers.
+std::vector<DeferredBatchNorm*> batch_norms(const std::vector<std::shared_ptr<Layer>>& layers);
 // commit_batch() of each layer, to the same bits.
 void commit_batch(const std::vector<std::shared_ptr<Layer>>& layers);
 

@@ -14,6 +14,10 @@ void for_statistics(const Layer& layer, const Work& work) {
 
 }  // namespace
 
+void refuse_capture(const ForwardContext& at, std::string_view who, std::string_view why) {
+  if (at.capturing) throw NotCapturable(std::string(who) + " " + std::string(why));
+}
+
 void Layer::initialize(std::uint64_t seed) { layer::initialize(*this, seed); }
 
 void Layer::commit_batch() {

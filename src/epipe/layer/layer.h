@@ -4,7 +4,9 @@
 #include <torch/types.h>
 
 #include <cstdint>
+#include <stdexcept>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -12,6 +14,7 @@ namespace epipe::layer {
 
 using Tensors = std::vector<torch::Tensor>;
 class KeyValueCache;  // attention.h
+class DropoutKeys;    // dropout_keys.h
 
 // Where in a run a forward happens. All randomness is a function of this and of names, never of timing or placement.
 struct ForwardContext {
@@ -26,7 +29,17 @@ struct ForwardContext {
   // and dropout draws from LibTorch's generator, as PyTorch's own do.
   bool pipelined = true;
   KeyValueCache* cache = nullptr;  // of the tokens before these, where text is generated token by token; null: the tokens are the first
+  // What the device is told to do is recorded and done again for other steps: a layer that reads anything here but `training` and `side`,
+  // or values of tensors, calls refuse_capture(). Dropout takes its keys from `keys`, where they are written before each run.
+  bool capturing = false;
+  DropoutKeys* keys = nullptr;
 };
+
+// Thrown by a layer whose forward cannot be recorded; says why.
+struct NotCapturable : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+void refuse_capture(const ForwardContext& at, std::string_view who, std::string_view why);  // only while it is recorded
 
 // The smallest unit of a model: one or several tensors in, one or several out. Parameters and buffers are the module's; in weights
 // files they are called prefix + key.

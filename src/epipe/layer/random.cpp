@@ -7,6 +7,7 @@
 
 #include "epipe/base/sha256.h"
 #include "epipe/layer/cuda/dropout.h"
+#include "epipe/layer/dropout_keys.h"
 #include "epipe/layer/scramble.h"
 
 namespace epipe::layer {
@@ -19,14 +20,14 @@ void check_samples(torch::IntArrayRef shape, const ForwardContext& at, std::stri
               at.samples.size(), " samples in the first dim, got shape ", shape);
 }
 
+}  // namespace
+
 std::vector<std::uint64_t> sample_keys(const ForwardContext& at, std::string_view name) {
   const std::uint64_t batch_key = mix(mix(key_of(at.seed, name), at.epoch), at.step);
   std::vector<std::uint64_t> keys;
   for (const std::int64_t sample : at.samples) keys.push_back(mix(batch_key, static_cast<std::uint64_t>(sample)));
   return keys;
 }
-
-}  // namespace
 
 std::uint64_t key_of(std::uint64_t seed, std::string_view name) {
   Bytes bytes;
@@ -64,7 +65,9 @@ torch::Tensor dropout(const torch::Tensor& x, double p, const ForwardContext& at
   if (!at.pipelined) return torch::dropout(x, p, true);
   if (x.is_cpu()) return x * dropout_mask(x.sizes(), p, at, name).to(x.scalar_type());
   check_samples(x.sizes(), at, name);
-  return cuda::dropout(x, sample_keys(at, name), static_cast<float>(p), static_cast<float>(1 / (1 - p)));
+  const auto kept = static_cast<float>(1 / (1 - p));
+  if (at.capturing) return cuda::dropout(x, at.keys->take(at, name), static_cast<float>(p), kept);
+  return cuda::dropout(x, sample_keys(at, name), static_cast<float>(p), kept);
 }
 
 void fill_uniform(torch::Tensor& x, double bound, std::uint64_t key) {

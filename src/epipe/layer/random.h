@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <string_view>
+#include <vector>
 
 #include "epipe/layer/layer.h"
 
@@ -15,6 +16,9 @@ namespace epipe::layer {
 std::uint64_t key_of(std::uint64_t seed, std::string_view name);
 // Mixes another number into a key.
 std::uint64_t mix(std::uint64_t key, std::uint64_t number);
+
+// The keys of the samples for dropout of this name: element e of a sample depends on its key and e.
+std::vector<std::uint64_t> sample_keys(const ForwardContext& at, std::string_view name);
 
 // 0 with probability p, 1 / (1 - p) otherwise, for a tensor whose first dim is the samples of `at`: element e of sample s depends on
 // (seed, epoch, step, id of s, name, e) only.

@@ -32,6 +32,7 @@ class LinearEncode final : public layer::Layer {
         batches_(register_buffer("batches", torch::zeros({}, torch::kInt64))) {}
 
   Tensors forward(const Tensors& in, const ForwardContext& at) override {
+    layer::refuse_capture(at, name(), "has a rank that falls");
     trained_ = trained_ || at.training;
     const auto rank = std::clamp<std::int64_t>(rank_.item<std::int64_t>(), 1, codec_.rank);
     const auto x = codec_.over_tokens ? in[0].transpose(1, 2) : in[0];

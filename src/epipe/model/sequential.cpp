@@ -97,6 +97,7 @@ torch::Tensor drop_channels(const torch::Tensor& x, double p, const ForwardConte
   if (!at.training || p == 0) return x;
   std::vector<std::int64_t> shape(static_cast<std::size_t>(x.dim()), 1);
   for (std::size_t i = 0; i < 2 && i < shape.size(); ++i) shape[i] = x.size(static_cast<std::int64_t>(i));
+  if (x.is_cuda()) layer::refuse_capture(at, name, "draws its numbers on the host");
   return x * layer::dropout_mask(shape, p, at, name).to(x.options());
 }
 
@@ -192,7 +193,9 @@ class ChildLayer final : public layer::Layer {
   }
 
   void add_module(const std::string& path, nn::AnyModule any) {
-    steps_.emplace_back([path, any](const torch::Tensor& x, const ForwardContext& at) mutable {
+    const bool foreign = any.ptr()->name().rfind("torch::nn::", 0) != 0;
+    steps_.emplace_back([path, any, foreign](const torch::Tensor& x, const ForwardContext& at) mutable {
+      if (foreign) layer::refuse_capture(at, path, "has a forward of its own");
       if (any.ptr()->is_training() != at.training) any.ptr()->train(at.training);
       auto y = any.any_forward(x);
       if (auto* const tensor = y.try_get<torch::Tensor>()) return *tensor;

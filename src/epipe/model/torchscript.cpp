@@ -98,6 +98,7 @@ class ScriptLayer final : public layer::Layer {
       throw std::runtime_error(fmt::format(
           "layer {} came as TorchScript with dropout or BatchNorm, which cannot be run twice alike; do without --recompute", name()));
     }
+    layer::refuse_capture(at, name(), "is TorchScript");
     module_.train(at.training);
     return tensors(module_(arguments(in, at)));
   }

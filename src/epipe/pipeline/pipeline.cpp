@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <deque>
 #include <map>
 #include <mutex>
 #include <stdexcept>
@@ -56,7 +57,7 @@ class Pipeline::Impl {
   void run_action(const Action& action, const Batch& micro_batch, const StepId& id, bool training);
   void on_workers(const WorkerJob& work);
 
-  std::vector<Stage>& stages() { return stages_; }
+  std::deque<Stage>& stages() { return stages_; }
   std::vector<std::unique_ptr<Cut>>& cuts() { return cuts_; }
   int workers() const { return config_.placement.workers(); }
 
@@ -89,7 +90,7 @@ class Pipeline::Impl {
 
   PipelineConfig config_;
   Loss loss_;
-  std::vector<Stage> stages_;
+  std::deque<Stage> stages_;  // which stay where they are
   std::vector<std::unique_ptr<GradientHooks>> hooks_;  // by stage; none without an exchange, null elsewhere
   Failure failure_;
   std::mutex cuts_mutex_;  // guards closed_, and cuts_ while it grows
@@ -122,6 +123,7 @@ void Pipeline::Impl::make_stages(const std::vector<std::shared_ptr<Layer>>& laye
     const int worker = worker_of(static_cast<int>(j));
     Stage::Options options;
     options.recompute = config_.recompute;
+    options.graphs = config_.graphs && config_.exchange == nullptr;  // gradients that are exchanged are exchanged one by one
     options.precision = config_.precision;
     if (j == 0) options.input_edge = config_.input_edge;
     // What topk dropped on the way here has no part in the result, so its gradient is dropped on the way back.
@@ -319,6 +321,17 @@ void Pipeline::begin_step() {
     for (Stage* const stage : stages) stage->reset();
   });
 }
+Pipeline::GraphUse Pipeline::graph_use() const {
+  GraphUse use;
+  for (std::size_t j = 0; j < impl_->stages().size(); ++j) {
+    const Stage& stage = impl_->stages()[j];
+    const std::string refusal = stage.graphs_refusal();
+    if (!refusal.empty()) use.refusals.push_back(fmt::format("stage {}: {}", j, refusal));
+    if (refusal.empty() && stage.runs_graphs()) ++use.stages;
+  }
+  return use;
+}
+
 int Pipeline::stages() const { return static_cast<int>(impl_->stages().size()); }
 int Pipeline::workers() const { return impl_->workers(); }
 

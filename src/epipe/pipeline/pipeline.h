@@ -54,6 +54,7 @@ struct PipelineConfig {
   std::vector<CutCodecs> codecs;
   int codec_threads = 1;                                 // of each sender and each receiver at a cut; they change no result
   bool recompute = false;                                // keep only the inputs of a stage between forward and backward
+  bool graphs = false;  // run the stages on CUDA devices as CUDA graphs where they can be; to the same bits (stage_graphs.h)
   layer::Precision precision = layer::Precision::kFp32;  // of products and convolutions; tensors cross a cut in the type they have
   bool loss_scaling = false;                             // a step may find NaN or Inf: it says so in its result, and does not fail
   RemoteWorkers remote{};                                // the workers of other processes; default: all are here
@@ -146,6 +147,12 @@ class Pipeline {
 
   int stages() const;
   int workers() const;  // everywhere
+  // Of the stages that are here; between steps.
+  struct GraphUse {
+    int stages = 0;                     // that run as CUDA graphs by now
+    std::vector<std::string> refusals;  // "stage 2: head has a forward of its own"
+  };
+  GraphUse graph_use() const;
   // The state of the encoders that are here, by "cut/direction/part/name"; between steps.
   codec::State encoder_state() const;
   void set_encoder_state(const codec::State& state);

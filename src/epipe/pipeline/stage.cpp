@@ -15,11 +15,14 @@ Stage::Stage(std::vector<std::shared_ptr<Layer>> layers, torch::Device device, c
     layer->to(device_);
     if (layer::wants_channels_last(device_)) layer::to_channels_last(*layer);
   }
+  if (!options_.graphs || options_.recompute || layers_.empty()) return;
+  graphs_ = make_stage_graphs(layers_, device_, [this](Tensors x, const ForwardContext& at) { return run_layers(std::move(x), at); });
 }
 
 void Stage::commit_batch() { layer::commit_batch(layers_); }
 
-void Stage::reset() {
+void Stage::reset(const std::vector<schedule::Action>& order) {
+  if (graphs_) graphs_->begin_step(order);
   live_.clear();
   split_.clear();
   peak_live_ = 0;
@@ -37,9 +40,10 @@ torch::Tensor Stage::taken(const torch::Tensor& input) const {
   return torch::upsample_bilinear2d(here, {edge, edge}, /*align_corners=*/false, {}, {});
 }
 
-// The forward that recompute repeats has no graph, and neither have its casts of weights.
+// The forward that recompute repeats has no graph, and neither have its casts of weights. A recorded one makes its own casts.
 Tensors Stage::run_layers(Tensors x, const ForwardContext& at) {
-  const layer::Autocast autocast(device_.type(), options_.precision, !at.training || torch::GradMode::is_enabled());
+  const bool keep_casts = !at.capturing && (!at.training || torch::GradMode::is_enabled());
+  const layer::Autocast autocast(device_.type(), options_.precision, keep_casts);
   // Autocast keeps casts of leaves, as if they were weights; the stage's inputs must not look like leaves, or they would be kept for the
   // whole step and their gradients summed in 16 bits, which those of tensors between layers are not.
   for (auto& input : x) {
@@ -61,7 +65,10 @@ Tensors Stage::forward(int i, const Tensors& inputs, bool from_peer, const Forwa
     live.inputs.push_back(leaf.requires_grad_(from_peer && leaf.is_floating_point()));
   }
   Tensors outputs;
-  if (options_.recompute) {
+  if (auto ran = graphs_ ? graphs_->forward(i, live.inputs, live.at) : std::nullopt) {
+    outputs = std::move(*ran);
+    live.graphed = true;
+  } else if (options_.recompute) {
     const torch::NoGradGuard no_grad;
     outputs = run_layers(live.inputs, live.at);
     live.at.recompute = true;
@@ -71,6 +78,11 @@ Tensors Stage::forward(int i, const Tensors& inputs, bool from_peer, const Forwa
   live_.insert_or_assign(i, std::move(live));
   peak_live_ = std::max(peak_live_, this->live());
   return outputs;
+}
+
+bool Stage::has_graph(int i) const {
+  const auto found = live_.find(i);
+  return found != live_.end() && !found->second.graphed && !options_.recompute;
 }
 
 Tensors Stage::evaluate(const Tensors& inputs, const ForwardContext& at) {
@@ -123,6 +135,7 @@ Tensors Stage::backward_from_loss(int i, const torch::Tensor& loss) {
 
 Tensors Stage::backward(int i, const Tensors& gradients) {
   Live live = take_live(i);
+  if (live.graphed) return input_gradients(live, graphs_->backward(i, gradients));
   const Start start = start_of(live, gradients);
   if (!start.outputs.empty()) torch::autograd::backward(start.outputs, start.gradients);
   return input_gradients(live, gradients_in(live.inputs));

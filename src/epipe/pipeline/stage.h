@@ -9,6 +9,7 @@
 #include "epipe/layer/autocast.h"
 #include "epipe/layer/layer.h"
 #include "epipe/pipeline/split_backward.h"
+#include "epipe/pipeline/stage_graphs.h"
 
 namespace epipe::pipeline {
 
@@ -23,14 +24,18 @@ class Stage {
     bool mask_gradients = false;  // gradients of inputs that are 0 are 0
     layer::Precision precision = layer::Precision::kFp32;
     std::int64_t input_edge = 0;  // inputs are images of another size: resize them on the device; 0: take them as they are
+    bool graphs = false;          // on a CUDA device, see stage_graphs.h
   };
 
   // The layers are shared with the model, which reads their weights between steps.
   Stage(std::vector<std::shared_ptr<Layer>> layers, torch::Device device, const Options& options);
+  Stage(const Stage&) = delete;
+  Stage& operator=(const Stage&) = delete;
 
   // Runs micro-batch i and keeps what its backward needs. `from_peer`: the inputs came through a cut and want a gradient.
-  // The outputs have their graph, unless the stage recomputes: a cut detaches them, a loss may be made of them.
+  // The outputs have their graph where has_graph(i): a cut detaches them, a loss may be made of them.
   Tensors forward(int i, const Tensors& inputs, bool from_peer, const ForwardContext& at);
+  bool has_graph(int i) const;
   // Runs micro-batch i without keeping anything.
   Tensors evaluate(const Tensors& inputs, const ForwardContext& at);
 
@@ -54,8 +59,11 @@ class Stage {
 
   // Ends the batch: statistics gathered by its micro-batches are taken over.
   void commit_batch();
-  // Before a step: no gradients, nothing live.
-  void reset();
+  // Before a step: no gradients, nothing live. `order`: what will run on it, where that is known.
+  void reset(const std::vector<schedule::Action>& order = {});
+  // Why its micro-batches are not run as CUDA graphs, though they should be; empty: they are, or may be yet.
+  std::string graphs_refusal() const { return graphs_ ? graphs_->refusal() : ""; }
+  bool runs_graphs() const { return graphs_ && graphs_->recorded(); }
   const std::vector<std::shared_ptr<Layer>>& layers() const { return layers_; }
   torch::Device device() const { return device_; }
 
@@ -64,6 +72,7 @@ class Stage {
     Tensors inputs;   // leaves
     Tensors outputs;  // with their graph; empty until the backward recomputes them
     ForwardContext at;
+    bool graphed = false;  // outputs and what made them are with graphs_
   };
 
   // Where a backward starts.
@@ -85,6 +94,7 @@ class Stage {
   std::map<int, Live> live_;            // by micro-batch
   std::map<int, SplitBackward> split_;  // those that have only their parameters' gradients left to compute
   int peak_live_ = 0;
+  std::unique_ptr<StageGraphs> graphs_;  // null: none
 };
 
 }  // namespace epipe::pipeline

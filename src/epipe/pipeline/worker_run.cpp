@@ -23,7 +23,7 @@ torch::Tensor sent_to_host(const torch::Tensor& x) {
 void WorkerRun::execute() {
   const layer::CastScope casts;
   for (std::size_t j = 0; j < parts_.stages.size(); ++j) {
-    if (run_.training && !run_.only && has(j)) parts_.stages[j].reset();
+    if (run_.training && !run_.only && has(j)) parts_.stages[j].reset(actions_of(static_cast<int>(j)));
   }
   GradientExchange* const exchange = run_.training ? parts_.config.exchange : nullptr;
   if (exchange != nullptr) exchange->begin(run_.id.step);
@@ -34,6 +34,14 @@ void WorkerRun::execute() {
   if (run_.then) do_then();
   if (run_.only) return;  // the next action need not wait for this one's tensors to be encoded
   for (const auto& cut : parts_.cuts) cut->finish_encoding();
+}
+
+std::vector<Action> WorkerRun::actions_of(int j) const {
+  std::vector<Action> actions;
+  for (const Action& action : run_.schedule.per_worker[static_cast<std::size_t>(worker_)]) {
+    if (action.stage == j) actions.push_back(action);
+  }
+  return actions;
 }
 
 void WorkerRun::run(const Action& action) {
@@ -116,10 +124,10 @@ Tensors WorkerRun::recv(int j, Direction direction, int i) {
 void WorkerRun::finish_forward(int i, const Tensors& outputs) {
   const auto index = static_cast<std::size_t>(i);
   const torch::Tensor targets = micro_batch(i).targets;
-  const bool recomputes = run_.training && parts_.config.recompute;  // the outputs have no graph yet
+  const bool ends_here = run_.training && !stage(static_cast<int>(parts_.stages.size()) - 1).has_graph(i);  // of autograd
   Tensors ends = outputs;
   for (auto& end : ends) {
-    if (recomputes) end = end.detach().requires_grad_(end.is_floating_point());
+    if (ends_here) end = end.detach().requires_grad_(end.is_floating_point());
   }
   const torch::AutoGradMode grad(run_.training);
   const LossResult result = parts_.loss(ends, targets.defined() ? targets.to(ends[0].device()) : targets);
@@ -128,7 +136,7 @@ void WorkerRun::finish_forward(int i, const Tensors& outputs) {
   run_.predictions[index] = result.predictions;
   if (!run_.training) return;
   torch::Tensor scaled = result.sum / (static_cast<double>(run_.terms) / run_.id.loss_scale);
-  if (!recomputes) {
+  if (!ends_here) {
     run_.scaled_losses[index] = std::move(scaled);
     return;
   }
@@ -169,7 +177,7 @@ GradientHooks* WorkerRun::hooks_for(const Action& action) const {
 Tensors WorkerRun::stage_backward(const Action& action, const Tensors& gradients) {
   const auto [kind, i, j] = action;
   const bool split = kind == Kind::kBackwardInput;
-  if (is_last(j) && !parts_.config.recompute) {
+  if (is_last(j) && run_.scaled_losses[static_cast<std::size_t>(i)].defined()) {
     const torch::Tensor loss = std::exchange(run_.scaled_losses[static_cast<std::size_t>(i)], {});
     return split ? stage(j).backward_input_from_loss(i, loss) : stage(j).backward_from_loss(i, loss);
   }

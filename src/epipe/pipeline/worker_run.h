@@ -3,6 +3,7 @@
 #include <torch/types.h>
 
 #include <atomic>
+#include <deque>
 #include <memory>
 #include <optional>
 #include <vector>
@@ -29,7 +30,7 @@ struct Run {
   std::vector<torch::Tensor> losses{};         // summed over the samples, on the host; undefined where the last stage is elsewhere
   std::vector<torch::Tensor> correct{};        // on the host
   std::vector<torch::Tensor> scaled_losses{};  // with their graph, until the backward of the last stage
-  std::vector<Tensors> loss_gradients{};       // instead, where it recomputes: of its outputs
+  std::vector<Tensors> loss_gradients{};       // instead, where that stage has no graph of autograd: of its outputs
   std::vector<torch::Tensor> predictions{};    // on the device
   std::atomic<bool> non_finite = false;
 };
@@ -38,7 +39,7 @@ struct Run {
 struct Parts {
   const PipelineConfig& config;
   const Loss& loss;
-  std::vector<Stage>& stages;
+  std::deque<Stage>& stages;
   const std::vector<std::unique_ptr<Cut>>& cuts;
   const std::vector<std::unique_ptr<GradientHooks>>& hooks;  // by stage; empty: gradients are not exchanged
 };
@@ -52,6 +53,7 @@ class WorkerRun {
   void execute();
 
  private:
+  std::vector<schedule::Action> actions_of(int j) const;
   void run(const schedule::Action& action);
   void forward(const schedule::Action& action);
   void backward(const schedule::Action& action);

@@ -50,6 +50,7 @@ class LocalTrainer {
   void connect(const LinkMaker& link, transport::Timeout timeout);
   void disconnect();
   bool connected() const { return pipeline_ != nullptr; }
+  pipeline::Pipeline::GraphUse graph_use() const { return pipeline_ ? pipeline_->graph_use() : pipeline::Pipeline::GraphUse{}; }
 
   // Gradients of one batch, of all replicas together, not yet applied. Only with replicas may the batch be empty. Where nobody else takes
   // part and the update is `known` already, each worker applies it as soon as its gradients are there; commit() makes it count.

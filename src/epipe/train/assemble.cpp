@@ -21,6 +21,7 @@ LocalWorkers local_workers(const TrainConfig& config, pipeline::Loss loss, Assem
   own.tracer = options.tracer;
   if (resizes_on_device(config)) own.input_edge = config.image_size;
   own.codec_threads = config.codec_threads;
+  own.graphs = config.graphs;
   own.observer = std::move(options.observer);
   own.replicas = std::move(options.replicas);
   own.bucket_bytes = static_cast<std::size_t>(config.bucket) << 10U;

@@ -85,6 +85,7 @@ void participate_as_worker(const Registry& registry, const TrainConfig& config, 
   };
   if (!config.devices.empty()) trainer.device = device_of(config.devices.at(static_cast<std::size_t>(cluster.worker)), config.local_rank);
   trainer.codec_threads = config.codec_threads;
+  trainer.graphs = config.graphs;
   trainer.replicas = std::move(cluster.across);
   trainer.bucket_bytes = static_cast<std::size_t>(config.bucket) << 10U;
   session::ParticipantConfig participant;

@@ -20,6 +20,7 @@ struct LocalWorkers {
   Tracer* tracer = nullptr;                      // outlives the trainer; null: no timeline
   std::int64_t input_edge = 0;                   // see pipeline/pipeline.h
   int codec_threads = 1;                         // the same
+  bool graphs = true;                            // the same
   pipeline::Loss loss{};                         // where the last stage is here; null: by the plan's data, see loss.h
   pipeline::TensorObserver observer{};           // sees what crosses the cuts; null: nobody looks
   std::unique_ptr<transport::Group> replicas{};  // the only worker that is here, in all replicas; null: there is one

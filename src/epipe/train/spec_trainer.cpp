@@ -21,6 +21,7 @@ std::unique_ptr<session::LocalTrainer> make_trainer(SpecTrainerConfig& config, c
   own.devices.assign(static_cast<std::size_t>(count), config.device);
   own.tracer = &tracer;
   own.codec_threads = config.codec_threads;
+  own.graphs = config.graphs;
   own.loss = config.loss;
   own.bucket_bytes = config.bucket_bytes;
   const auto architecture = [&] { return make_architecture(*config.registry, plan.model, plan.data, 0, adaptation_of(plan)); };

@@ -16,6 +16,7 @@ struct SpecTrainerConfig {
   std::function<void(const nlohmann::json& spec, int worker)> admit;
   torch::Device device = torch::kCPU;
   int codec_threads = 1;                            // of each sender and receiver
+  bool graphs = true;                               // see pipeline/pipeline.h
   pipeline::Loss loss{};                            // where the last stage is here; null: by the data
   std::unique_ptr<transport::Group> replicas{};     // its worker in all replicas; null: there is one
   bool has_replicas = false;                        // filled in: the group goes to the first trainer

@@ -236,7 +236,16 @@ class Loop {
     step.updating = {};
     in_flight_ = std::move(step);
     run_.coordinator->commit(loaded.step, lr(loaded.step));
+    note_refused_graphs();
     record(*std::exchange(in_flight_, std::nullopt));
+  }
+
+  // Once.
+  void note_refused_graphs() {
+    if (graphs_noted_) return;
+    const auto refusals = run_.coordinator->local().graph_use().refusals;
+    for (const std::string& refusal : refusals) observer_.on_note(refusal + "; it runs without CUDA graphs");
+    graphs_noted_ = !refusals.empty();
   }
 
   // A committed step.
@@ -339,6 +348,7 @@ class Loop {
   std::unique_ptr<MetricsFile> metrics_;
   std::unique_ptr<data::Loader> loader_;
   bool connected_ = false;   // at least once
+  bool graphs_noted_ = false;
   std::uint64_t done_ = 0;   // steps, over all calls
   std::uint64_t saved_ = 0;  // the step of the newest checkpoint; 0: none
   std::uint64_t epoch_ = 0;

@@ -13,10 +13,13 @@ namespace {
 
 constexpr unsigned kThreads = 256;
 
-// Keys travel as arguments of the kernel: no copy to the device, and nothing to wait for.
+// Keys travel as arguments of the kernel: no copy to the device, and nothing to wait for. Or they are in the device's memory already.
 constexpr std::size_t kMostSamples = 128;
 struct Keys {
   std::uint64_t of_sample[kMostSamples];
+};
+struct KeysInMemory {
+  const std::uint64_t* of_sample;
 };
 
 __device__ float to_float(float x) { return x; }
@@ -33,9 +36,9 @@ struct alignas(kSize * sizeof(T)) Pack {
 };
 
 // A row of blocks per sample.
-template <typename T, unsigned kSize>
+template <typename T, unsigned kSize, typename SomeKeys>
 __global__ void __launch_bounds__(kThreads)
-    drop_kernel(const T* __restrict__ x, T* __restrict__ y, Keys keys, std::size_t values, float p, float kept) {
+    drop_kernel(const T* __restrict__ x, T* __restrict__ y, SomeKeys keys, std::size_t values, float p, float kept) {
   const std::uint64_t key = keys.of_sample[blockIdx.y];
   const auto* const from = reinterpret_cast<const Pack<T, kSize>*>(x + blockIdx.y * values);
   auto* const to = reinterpret_cast<Pack<T, kSize>*>(y + blockIdx.y * values);
@@ -50,27 +53,35 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-template <unsigned kSize, typename T>
-void drop_packs(const T* x, T* y, const Keys& keys, std::size_t samples, std::size_t values, float p, float kept,
+template <unsigned kSize, typename T, typename SomeKeys>
+void drop_packs(const T* x, T* y, const SomeKeys& keys, std::size_t samples, std::size_t values, float p, float kept,
                 kernels::cuda::Stream stream) {
   const dim3 grid(kernels::cuda::grid_for(values / kSize, kThreads), static_cast<unsigned>(samples));
-  drop_kernel<T, kSize><<<grid, kThreads, 0, stream>>>(x, y, keys, values, p, kept);
+  drop_kernel<T, kSize, SomeKeys><<<grid, kThreads, 0, stream>>>(x, y, keys, values, p, kept);
   kernels::cuda::check_launch("drop");
 }
 
-template <typename T>
-void drop_samples(const void* x, void* y, std::span<const std::uint64_t> keys, std::size_t values, float p, float kept,
+template <typename T, typename SomeKeys>
+void drop_samples(const void* x, void* y, const SomeKeys& keys, std::size_t samples, std::size_t values, float p, float kept,
                   kernels::cuda::Stream stream) {
   constexpr unsigned kPack = 16 / sizeof(T);
-  Keys own{};
-  std::copy(keys.begin(), keys.end(), own.of_sample);
   const auto* const from = static_cast<const T*>(x);
   auto* const to = static_cast<T*>(y);
   const bool aligned = ((reinterpret_cast<std::uintptr_t>(x) | reinterpret_cast<std::uintptr_t>(y)) & 15U) == 0;
   if (aligned && values % kPack == 0) {
-    drop_packs<kPack>(from, to, own, keys.size(), values, p, kept, stream);
+    drop_packs<kPack>(from, to, keys, samples, values, p, kept, stream);
   } else {
-    drop_packs<1>(from, to, own, keys.size(), values, p, kept, stream);
+    drop_packs<1>(from, to, keys, samples, values, p, kept, stream);
+  }
+}
+
+template <typename SomeKeys>
+void drop_elements(const void* x, void* y, Element element, const SomeKeys& keys, std::size_t samples, std::size_t values, float p,
+                   float kept, kernels::cuda::Stream stream) {
+  switch (element) {
+    case Element::kFloat: return drop_samples<float>(x, y, keys, samples, values, p, kept, stream);
+    case Element::kHalf: return drop_samples<__half>(x, y, keys, samples, values, p, kept, stream);
+    case Element::kBFloat16: return drop_samples<__nv_bfloat16>(x, y, keys, samples, values, p, kept, stream);
   }
 }
 
@@ -81,13 +92,20 @@ void drop(const void* x, void* y, Element element, std::span<const std::uint64_t
   const std::size_t sample_bytes = values * (element == Element::kFloat ? 4 : 2);
   for (std::size_t s = 0; s < keys.size() && values > 0; s += kMostSamples) {
     const auto some = keys.subspan(s, std::min(kMostSamples, keys.size() - s));
-    const auto* const from = static_cast<const std::byte*>(x) + s * sample_bytes;
-    auto* const to = static_cast<std::byte*>(y) + s * sample_bytes;
-    switch (element) {
-      case Element::kFloat: drop_samples<float>(from, to, some, values, p, kept, stream); break;
-      case Element::kHalf: drop_samples<__half>(from, to, some, values, p, kept, stream); break;
-      case Element::kBFloat16: drop_samples<__nv_bfloat16>(from, to, some, values, p, kept, stream); break;
-    }
+    Keys own{};
+    std::copy(some.begin(), some.end(), own.of_sample);
+    drop_elements(static_cast<const std::byte*>(x) + s * sample_bytes, static_cast<std::byte*>(y) + s * sample_bytes, element, own,
+                  some.size(), values, p, kept, stream);
+  }
+}
+
+void drop(const void* x, void* y, Element element, const std::uint64_t* keys, std::size_t samples, std::size_t values, float p, float kept,
+          kernels::cuda::Stream stream) {
+  const std::size_t sample_bytes = values * (element == Element::kFloat ? 4 : 2);
+  constexpr std::size_t kMostRows = 65535;  // of a grid
+  for (std::size_t s = 0; s < samples && values > 0; s += kMostRows) {
+    drop_elements(static_cast<const std::byte*>(x) + s * sample_bytes, static_cast<std::byte*>(y) + s * sample_bytes, element,
+                  KeysInMemory{keys + s}, std::min(kMostRows, samples - s), values, p, kept, stream);
   }
 }
 

@@ -14,5 +14,8 @@ enum class Element : std::uint32_t { kFloat, kHalf, kBFloat16 };
 // are on the device, [keys.size(), values]; keys are on the host and may go when this returns. `kept` is a number of the element's type.
 void drop(const void* x, void* y, Element element, std::span<const std::uint64_t> keys, std::size_t values, float p, float kept,
           kernels::cuda::Stream stream);
+// The same with keys that are on the device, [samples].
+void drop(const void* x, void* y, Element element, const std::uint64_t* keys, std::size_t samples, std::size_t values, float p, float kept,
+          kernels::cuda::Stream stream);
 
 }  // namespace epipe::layer::cuda

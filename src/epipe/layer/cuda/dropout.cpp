@@ -29,45 +29,70 @@ Typed typed(torch::ScalarType type, float kept) {
   }
 }
 
-torch::Tensor dropped(const torch::Tensor& x, std::span<const std::uint64_t> keys, float p, float kept) {
+// On the host, or on the device.
+using HostKeys = std::vector<std::uint64_t>;
+
+void drop_with(const HostKeys& keys, const torch::Tensor& from, torch::Tensor& to, float p, float kept, kernels::cuda::Stream stream) {
+  const auto values = static_cast<std::size_t>(from.numel()) / std::max<std::size_t>(1, keys.size());
+  const Typed as = typed(from.scalar_type(), kept);
+  drop(from.data_ptr(), to.data_ptr(), as.element, std::span<const std::uint64_t>(keys), values, p, as.kept, stream);
+}
+
+void drop_with(const torch::Tensor& keys, const torch::Tensor& from, torch::Tensor& to, float p, float kept,
+               kernels::cuda::Stream stream) {
+  const auto samples = static_cast<std::size_t>(keys.numel());
+  const auto values = static_cast<std::size_t>(from.numel()) / std::max<std::size_t>(1, samples);
+  const Typed as = typed(from.scalar_type(), kept);
+  const auto* const at = reinterpret_cast<const std::uint64_t*>(keys.data_ptr<std::int64_t>());
+  drop(from.data_ptr(), to.data_ptr(), as.element, at, samples, values, p, as.kept, stream);
+}
+
+template <typename SomeKeys>
+torch::Tensor dropped(const torch::Tensor& x, const SomeKeys& keys, float p, float kept) {
   const c10::cuda::CUDAGuard device(x.device());
   const auto from = x.contiguous();
   auto to = torch::empty_like(from);
-  const auto values = static_cast<std::size_t>(x.numel()) / std::max<std::size_t>(1, keys.size());
-  const Typed as = typed(x.scalar_type(), kept);
-  drop(from.data_ptr(), to.data_ptr(), as.element, keys, values, p, as.kept, c10::cuda::getCurrentCUDAStream(x.device().index()).stream());
+  drop_with(keys, from, to, p, kept, c10::cuda::getCurrentCUDAStream(x.device().index()).stream());
   return to;
 }
 
 // Draws the same numbers again. A node by hand: a Function<> boxes what it keeps, and a model has dozens of these in every step.
+template <typename SomeKeys>
 class DropoutBackward final : public torch::autograd::Node {
  public:
-  DropoutBackward(std::span<const std::uint64_t> keys, float p, float kept) : keys_(keys.begin(), keys.end()), p_(p), kept_(kept) {}
+  DropoutBackward(SomeKeys keys, float p, float kept) : keys_(std::move(keys)), p_(p), kept_(kept) {}
   torch::autograd::variable_list apply(torch::autograd::variable_list&& gradients) override {
     return {gradients[0].defined() ? dropped(gradients[0], keys_, p_, kept_) : torch::Tensor()};
   }
   std::string name() const override { return "DropoutBackward"; }
 
  private:
-  std::vector<std::uint64_t> keys_;
+  SomeKeys keys_;
   float p_;
   float kept_;
 };
 
-}  // namespace
-
-torch::Tensor dropout(const torch::Tensor& x, std::span<const std::uint64_t> keys, float p, float kept) {
+template <typename SomeKeys>
+torch::Tensor dropout_by(const torch::Tensor& x, const SomeKeys& keys, float p, float kept) {
   torch::Tensor y;
   {
     const at::AutoDispatchBelowADInplaceOrView without_graph;
     y = dropped(x, keys, p, kept);
   }
   if (torch::GradMode::is_enabled() && x.requires_grad()) {
-    const std::shared_ptr<torch::autograd::Node> node(new DropoutBackward(keys, p, kept), torch::autograd::deleteNode);
+    const std::shared_ptr<torch::autograd::Node> node(new DropoutBackward<SomeKeys>(keys, p, kept), torch::autograd::deleteNode);
     node->set_next_edges(torch::autograd::collect_next_edges(x));
     torch::autograd::set_history(y, node);
   }
   return y;
 }
+
+}  // namespace
+
+torch::Tensor dropout(const torch::Tensor& x, std::span<const std::uint64_t> keys, float p, float kept) {
+  return dropout_by(x, HostKeys(keys.begin(), keys.end()), p, kept);
+}
+
+torch::Tensor dropout(const torch::Tensor& x, const torch::Tensor& keys, float p, float kept) { return dropout_by(x, keys, p, kept); }
 
 }  // namespace epipe::layer::cuda
