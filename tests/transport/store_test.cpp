@@ -1,6 +1,7 @@
 // The store through which the ranks of a run meet.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <thread>
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
@@ -135,7 +136,9 @@ TEST_F(Store_, CountsRequestsThatNeverEnd) {
     strangers.push_back(std::make_unique<testing::RawSocket>(port_));
     strangers.back()->write(begun);
   }
-  EXPECT_TRUE(strangers.back()->ends()) << "310 * 900,000 bytes are more than a store keeps";
+  // Which of them is one too many depends on the order in which the store came to read them; mostly the last.
+  const bool ended = std::any_of(strangers.rbegin(), strangers.rend(), [](const auto& stranger) { return stranger->ends(); });
+  EXPECT_TRUE(ended) << "310 * 900,000 bytes are more than a store keeps";
   strangers.clear();
   connect()->set("b", Value(1'000'000));
 }
