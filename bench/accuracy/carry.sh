@@ -17,7 +17,7 @@ import numpy
 with open(sys.argv[1], "rb") as file:
     header = json.loads(file.read(struct.unpack("<Q", file.read(8))[0]))
     data = file.read()
-out, body = {}, b""
+out, body = {"__metadata__": {"format": "pt"}}, b""
 for name, entry in header.items():
     if name == "__metadata__" or entry["dtype"] != "F32":  # position ids
         continue

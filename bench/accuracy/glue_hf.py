@@ -44,7 +44,7 @@ def main():
     for lr in map(float, sys.argv[5:]):
         torch.manual_seed(0)
         random.seed(0)
-        model = transformers.BertForSequenceClassification.from_pretrained(MODEL, num_labels=2, torch_dtype=torch.float32).to(DEVICE)
+        model = transformers.BertForSequenceClassification.from_pretrained(MODEL, num_labels=2).float().to(DEVICE)
         optimizer = torch.optim.AdamW(model.parameters(), lr=lr, weight_decay=0.01)
         count = len(train[1])
         steps = (count + 31) // 32 * EPOCHS
