@@ -104,13 +104,12 @@ inline Bytes remote_stage(std::size_t of) {
   return seed.say(Proper::kWeights).say(Proper::kEnd).bytes();
 }
 
-// Micro-batches in a wrong order, twice, and of steps that are not under way.
+// Micro-batches that nobody is waiting for: backward without forward, of steps that are not under way, without channels.
 inline Bytes wrong_micro_batches(std::size_t of) {
   Seed seed(of);
-  seed.say(Proper::kConfigure).say(Proper::kLoad).say(Proper::kOpenChannels).frames(0, true);
-  seed.spell(session::BackwardCommand{0, 0}).say(Proper::kOpenChannels);
-  seed.spell(session::ForwardCommand{0, 0, true, true, {}}).spell(session::ForwardCommand{0, 0, false, true, {1, 2, 3}});
-  seed.say(Proper::kOpenChannels).spell(session::ForwardCommand{9, 1U << 31U, true, true, {-1}});
+  seed.say(Proper::kConfigure).say(Proper::kLoad).say(Proper::kOpenChannels);
+  seed.spell(session::BackwardCommand{0, 0}).spell(session::ForwardCommand{0, 0, true, true, {1, 2, 3}}).say(Proper::kOpenChannels);
+  seed.spell(session::ForwardCommand{9, 1U << 31U, true, true, {-1}}).say(Proper::kOpenChannels);
   return seed.spell(session::BackwardCommand{1, 7}).say(Proper::kCommit0).say(Proper::kLeave).bytes();
 }
 
