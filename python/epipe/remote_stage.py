@@ -125,7 +125,7 @@ class RemoteStage(torch.nn.Module):
 
     connect: HOST:PORT. model: one that the server knows by name, or `torchscript:FILE`, which it has by its hash (`epipe serve --models`);
     only weights travel. layers: (first, end) of the model's layers, by default all. weights: a file that they begin from. data: {"shape":
-    (C, H, W), "classes": N} for models that adapt to it, {"tokens": T, "vocabulary": V} for hf:DIR. lora: "r=8,alpha=16,targets=q_proj+v_proj"
+    (C, H, W), "classes": N} for models that adapt to it, {"tokens": T, "vocabulary": V} for hf:DIR. lora: "r=8,alpha=16", for instance,
     trains thin matrices beside linear layers and nothing else. tls: the folder with ca.pem and token; token: another token; insecure=True:
     plaintext, within one machine. codec: of both cuts and directions, or (forward, backward). optimizer: kind (sgd, adam, adamw), lr,
     momentum, nesterov, weight_decay, betas, eps, as torch.optim has them. run_dir: a folder for checkpoints; a stage that is made with
