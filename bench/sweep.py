@@ -3,7 +3,7 @@
 
 A line of RUNS is {"name": ..., "args": [...]}: the arguments of `epipe train` without --run-dir. With "eval", arguments of `epipe eval` in
 which RUN is the run's folder, the result has its loss as well: that of the trained model without any cut. Runs whose name is in RESULTS already are
-left out; after S seconds no new one begins."""
+left out; after S seconds no new one begins, and after --until seconds those that run are ended, without a line."""
 import argparse
 import concurrent.futures
 import json
@@ -33,13 +33,17 @@ def result_of(run, folder, seconds):
                   "bits_per_value": {name: round(8 * b / max(1, v), 4) for name, (b, v) in traffic.items()}}
 
 
-def run_one(epipe, run, base, stop_at):
+def run_one(epipe, run, base, stop_at, end_at):
     if time.time() > stop_at:
         return None
     folder = base / run["name"].replace("/", "_").replace(" ", "_")
     shutil.rmtree(folder, ignore_errors=True)
     begin = time.time()
-    done = subprocess.run([epipe, "train", *run["args"], "--run-dir", str(folder)], capture_output=True, text=True, errors="replace")
+    try:
+        done = subprocess.run([epipe, "train", *run["args"], "--run-dir", str(folder)], capture_output=True, text=True, errors="replace",
+                              timeout=max(1, end_at - begin))
+    except subprocess.TimeoutExpired:
+        return None
     if done.returncode != 0:
         return run | {"failed": (done.stderr or done.stdout)[-600:]}
     result = result_of(run, folder, time.time() - begin)
@@ -59,13 +63,14 @@ def main():
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--dir", type=pathlib.Path, default=pathlib.Path("runs"))
     parser.add_argument("--seconds", type=float, default=1e9)
+    parser.add_argument("--until", type=float, default=1e9)
     args = parser.parse_args()
     have = {json.loads(line)["name"] for line in args.results.read_text().splitlines()} if args.results.exists() else set()
     runs = [run for run in map(json.loads, args.runs.read_text().splitlines()) if run["name"] not in have]
     args.dir.mkdir(parents=True, exist_ok=True)
-    stop_at = time.time() + args.seconds
+    stop_at, end_at = time.time() + args.seconds, time.time() + args.until
     with concurrent.futures.ThreadPoolExecutor(args.jobs) as pool, args.results.open("a") as out:
-        for future in concurrent.futures.as_completed([pool.submit(run_one, args.epipe, run, args.dir, stop_at) for run in runs]):
+        for future in concurrent.futures.as_completed([pool.submit(run_one, args.epipe, run, args.dir, stop_at, end_at) for run in runs]):
             if (result := future.result()) is None:
                 continue
             out.write(json.dumps(result) + "\n")

@@ -87,6 +87,32 @@ inline Bytes spelled_run(std::size_t of) {
   return seed.spell(Proper::kSave).spell(session::RestoreCommand{1}).spell(Proper::kLeave).bytes();
 }
 
+// A remote stage: a step made of micro-batches one at a time, then an evaluation. For a session between two cuts with its client.
+inline bool is_remote_stage(const SessionCase& of) {
+  return of.plan.place == std::vector<int>{0, 1, 0} && of.plan.data.kind != data::DataSpec::Kind::kText;
+}
+
+inline Bytes remote_stage(std::size_t of) {
+  const SessionCase& run = testing::session_cases()[of];
+  const auto chunks = static_cast<std::uint32_t>(run.plan.chunks);
+  Seed seed(of);
+  seed.say(Proper::kConfigure).say(Proper::kLoad).say(Proper::kOpenChannels);
+  seed.frames(0, true).frame({1, chunks, 0}, run.plan.codecs[0].forward);
+  for (std::uint32_t i = 0; i < chunks; ++i) seed.spell(session::ForwardCommand{0, i, i == 0, true, {run.samples[i]}});
+  for (std::uint32_t i = 0; i < chunks; ++i) seed.spell(session::BackwardCommand{0, i});
+  seed.say(Proper::kCommit0).spell(session::ForwardCommand{1, chunks, false, false, {run.samples[0]}});
+  return seed.say(Proper::kWeights).say(Proper::kEnd).bytes();
+}
+
+// Micro-batches that nobody is waiting for: backward without forward, of steps that are not under way, without channels.
+inline Bytes wrong_micro_batches(std::size_t of) {
+  Seed seed(of);
+  seed.say(Proper::kConfigure).say(Proper::kLoad).say(Proper::kOpenChannels);
+  seed.spell(session::BackwardCommand{0, 0}).spell(session::ForwardCommand{0, 0, true, true, {1, 2, 3}}).say(Proper::kOpenChannels);
+  seed.spell(session::ForwardCommand{9, 1U << 31U, true, true, {-1}}).say(Proper::kOpenChannels);
+  return seed.spell(session::BackwardCommand{1, 7}).say(Proper::kCommit0).say(Proper::kLeave).bytes();
+}
+
 inline Bytes lost_link(std::size_t of) {
   Seed seed(of);
   seed.say(Proper::kConfigure).say(Proper::kLoad).say(Proper::kOpenChannels).say(Proper::kStep0);
@@ -107,6 +133,9 @@ inline std::map<std::string, Bytes> session_seeds() {
     seeds[fmt::format("proper-run-{}", of)] = whole_run(of);
     seeds[fmt::format("proper-words-{}", of)] = spelled_run(of);
     seeds[fmt::format("lost-link-{}", of)] = lost_link(of);
+    if (!is_remote_stage(testing::session_cases()[of])) continue;
+    seeds[fmt::format("proper-stage-{}", of)] = remote_stage(of);
+    seeds[fmt::format("wrong-stage-{}", of)] = wrong_micro_batches(of);
   }
   return seeds;
 }

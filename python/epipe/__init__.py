@@ -23,7 +23,7 @@ What is here:
     Codec, decode, codecs         tensors to frames and back
     cut, Cut                      a simulated cut, as a function and as a module
     RemoteStage                   a stage on a server; ServerFailed, ServerLost, RolledBack
-    train, report, metrics        the program `epipe`, and what it wrote
+    train, report, metrics        the program `epipe`, and what it wrote; Metrics, which a notebook plots
     program                       where that program is
 
 docs/python.md has a page about each.
@@ -38,6 +38,7 @@ from .codec import Codec, codecs, decode
 from ._epipe import RolledBack, ServerFailed, ServerLost
 from .cutting import Cut, cut
 from .remote_stage import DEFAULT_CODEC, RemoteStage, Submitted
+from .run_metrics import Metrics
 from .runs import ProgramFailed, metrics, program, report, train
 
 __version__ = _build_info.VERSION
@@ -45,6 +46,7 @@ __all__ = [
     "Codec",
     "Cut",
     "DEFAULT_CODEC",
+    "Metrics",
     "ProgramFailed",
     "RemoteStage",
     "RolledBack",

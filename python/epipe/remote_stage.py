@@ -47,6 +47,18 @@ def _codec_options(codec):
     return {"codec_forward": forward, "codec_backward": backward}
 
 
+def _data_options(data):
+    for name in data:
+        if name not in ("shape", "classes", "tokens", "vocabulary"):
+            raise ValueError(f"data: expected shape and classes, or tokens and vocabulary, got {name!r}")
+    if ("tokens" in data) != ("vocabulary" in data) or ("tokens" in data and "shape" in data):
+        raise ValueError("data: expected tokens and vocabulary together, for texts, or shape, for anything else")
+    options = {name: int(data[name]) for name in ("classes", "vocabulary") if name in data}
+    if "shape" in data or "tokens" in data:
+        options["shape"] = [int(extent) for extent in data.get("shape", (data.get("tokens"),))]
+    return options
+
+
 class _Enter(torch.autograd.Function):
     """Sends x; its backward waits for the gradient of x. What it returns stands for the micro-batch in autograd's graph.
 
@@ -113,7 +125,8 @@ class RemoteStage(torch.nn.Module):
 
     connect: HOST:PORT. model: one that the server knows by name, or `torchscript:FILE`, which it has by its hash (`epipe serve --models`);
     only weights travel. layers: (first, end) of the model's layers, by default all. weights: a file that they begin from. data: {"shape":
-    (C, H, W), "classes": N} for models that adapt to it. tls: the folder with ca.pem and token; token: another token; insecure=True:
+    (C, H, W), "classes": N} for models that adapt to it, {"tokens": T, "vocabulary": V} for hf:DIR. lora: "r=8,alpha=16", for instance,
+    trains thin matrices beside linear layers and nothing else. tls: the folder with ca.pem and token; token: another token; insecure=True:
     plaintext, within one machine. codec: of both cuts and directions, or (forward, backward). optimizer: kind (sgd, adam, adamw), lr,
     momentum, nesterov, weight_decay, betas, eps, as torch.optim has them. run_dir: a folder for checkpoints; a stage that is made with
     the folder of an earlier one continues it. timeout: seconds without a sign of the server, and of trying to connect again. chunks: most
@@ -126,8 +139,8 @@ class RemoteStage(torch.nn.Module):
     the server's reason, ServerLost when it is not to be had, RolledBack when it lost steps that were done (see `load`).
     """
 
-    def __init__(self, connect, model, *, layers=None, weights=None, data=None, tls=None, token=None, insecure=False, codec=DEFAULT_CODEC,
-                 optimizer=None, run_dir=None, timeout=120, chunks=64, threads=1, seed=0):
+    def __init__(self, connect, model, *, layers=None, weights=None, data=None, lora=None, tls=None, token=None, insecure=False,
+                 codec=DEFAULT_CODEC, optimizer=None, run_dir=None, timeout=120, chunks=64, threads=1, seed=0):
         super().__init__()
         first, end = layers if layers is not None else (0, 0)
         if layers is not None and not 0 <= first < end:
@@ -137,13 +150,11 @@ class RemoteStage(torch.nn.Module):
                    "shape": [3, 224, 224], "classes": 1000}
         options.update(_codec_options(codec))
         options.update(_optimizer_options(optimizer or {}))
-        for name, value in (data or {}).items():
-            if name not in ("shape", "classes"):
-                raise ValueError(f"data: expected shape and classes, got {name!r}")
-            options[name] = [int(extent) for extent in value] if name == "shape" else int(value)
+        options.update(_data_options(data or {}))
         for name, value in (("weights", weights), ("tls", tls), ("run_dir", run_dir)):
             options[name] = "" if value is None else os.fspath(value)
         options["token"] = token or ""
+        options["lora"] = lora or ""
         self._keeps = run_dir is not None
         self._where = f"{connect}, {model}"
         self._counted = {direction: [[0, 0], [0, 0]] for direction in ("forward", "backward")}

@@ -1,5 +1,6 @@
 """The program `epipe`, and what it writes."""
 
+import html
 import json
 import os
 import pathlib
@@ -7,6 +8,15 @@ import shutil
 import signal
 import subprocess
 import sys
+
+from .run_metrics import Metrics
+
+
+class Page(type(pathlib.Path())):
+    """The path of a page that a notebook shows."""
+
+    def _repr_html_(self):
+        return f'<iframe srcdoc="{html.escape(self.read_text(), quote=True)}" width="100%" height="700"></iframe>'
 
 
 class ProgramFailed(RuntimeError):
@@ -99,7 +109,7 @@ def train(config, echo=True):
 
 
 def metrics(run_dir):
-    """metrics.jsonl of a run as a list of dictionaries, one for each line; `pandas.DataFrame` takes it.
+    """metrics.jsonl of a run as a list of dictionaries, one for each line; `.steps` and `.epochs` are flat, for `pandas.DataFrame`.
 
         >>> [line["step"] for line in epipe.metrics("runs/first") if line["kind"] == "step"]
         [0, 1, 2]
@@ -107,7 +117,7 @@ def metrics(run_dir):
     path = pathlib.Path(run_dir) / "metrics.jsonl"
     if not path.exists():
         raise FileNotFoundError(f"{path}: expected the metrics of a run; `epipe train --run-dir {run_dir}` writes them")
-    lines = []
+    lines = Metrics()
     for line in path.read_text().splitlines():
         try:
             lines.append(json.loads(line))
@@ -117,7 +127,7 @@ def metrics(run_dir):
 
 
 def report(run_dir, output=None):
-    """Writes one HTML page about a run, or about several side by side, and returns its path.
+    """Writes one HTML page about a run, or about several side by side, and returns its path, which a notebook shows as the page.
 
         >>> epipe.report("runs/first").name
         'report.html'
@@ -128,4 +138,4 @@ def report(run_dir, output=None):
     default = pathlib.Path(runs[0]) / "report.html" if len(runs) == 1 else pathlib.Path("comparison.html")
     path = pathlib.Path(output) if output is not None else default
     _run(["report", *runs, "--output", str(path)], echo=False)
-    return path
+    return Page(path)

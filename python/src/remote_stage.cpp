@@ -33,6 +33,9 @@ RemoteStageOptions options_of(const py::dict& given) {
   take("weights", o.weights);
   take("shape", o.data.shape);
   take("classes", o.data.classes);
+  take("vocabulary", o.data.vocabulary);
+  if (o.data.vocabulary > 0) o.data.kind = DataSpec::Kind::kText;
+  take("lora", o.lora);
   take("codec_forward", o.codec_forward);
   take("codec_backward", o.codec_backward);
   take("optimizer", o.optimizer);

@@ -218,8 +218,9 @@ struct RemoteStageOptions {
   std::string model{};          // by name, or torchscript:FILE, which the server has by its hash
   std::size_t first_layer = 0;  // the stage is layers [first_layer, end_layer) of the model
   std::size_t end_layer = 0;    // 0: to its end
-  std::string weights{};  // a file that the whole model begins from; empty: first values by the seed, or those of the TorchScript file
-  DataSpec data{};        // for models that adapt to it
+  std::string weights{};        // a file that the whole model begins from; empty: those of hf:DIR or the TorchScript file, or by the seed
+  DataSpec data{};              // for models that adapt to it
+  std::string lora{};  // "r=8,alpha=16,targets=q_proj+v_proj": only thin matrices beside linear layers are trained; empty: all weights
   std::string codec_forward = "none";
   std::string codec_backward = "none";
   std::string optimizer = "sgd";  // or adam, adamw: as torch.optim has them

@@ -12,9 +12,11 @@
 #include "epipe/codec/codec.h"
 #include "epipe/data_spec_adapter.h"
 #include "epipe/epipe.h"
+#include "epipe/model/hf_folder.h"
 #include "epipe/model/learned_codec.h"
 #include "epipe/session/remote_stage.h"
 #include "epipe/session/servers.h"
+#include "epipe/train/adaptation.h"
 #include "epipe/train/initial_weights.h"
 #include "epipe/train/plan.h"
 #include "epipe/train/registry.h"
@@ -44,6 +46,20 @@ void check_numbers(const RemoteStageOptions& o) {
   }
 }
 
+// The weights of the whole model, where a file or a folder of Hugging Face's has them.
+train::WeightsFiles files_of(const RemoteStageOptions& o) {
+  const auto folder = model::hf_folder_of(o.model);
+  return {o.weights.empty() && folder && model::has_hf_weights(*folder) ? *folder : o.weights};
+}
+
+// With the model's own targets where none are named.
+std::string whole_lora(const RemoteStageOptions& o, const train::Registry& registry) {
+  if (o.lora.empty()) return "";
+  train::TrainConfig config;
+  config.lora = o.lora;
+  return train::whole_lora(config, registry.models.architecture(o.model, to_private(o.data), o.seed));
+}
+
 // As `epipe train` resolves its flags, for a ring of which the client has no layers.
 train::Plan plan_of(const RemoteStageOptions& o, const train::Registry& registry, std::size_t end_layer) {
   train::Plan plan;
@@ -64,6 +80,7 @@ train::Plan plan_of(const RemoteStageOptions& o, const train::Registry& registry
   plan.beta2 = o.beta2;
   plan.eps = o.eps;
   plan.data = to_private(o.data);
+  plan.lora = o.lora;
   plan.seed = train::worker_seed(o.seed);
   return plan;
 }
@@ -119,6 +136,7 @@ class RemoteStage::Impl {
     check_codec(options_.codec_forward);
     check_codec(options_.codec_backward);
     check_numbers(options_);
+    options_.lora = whole_lora(options_, registry_);
     const model::Architecture looked_at = architecture();
     check_layers(looked_at.layers.size());
     for (std::size_t l = options_.first_layer; l < options_.end_layer; ++l) layers_.push_back(looked_at.layers[l].name);
@@ -132,7 +150,9 @@ class RemoteStage::Impl {
 
  private:
   model::Architecture architecture() const {
-    return registry_.models.architecture(options_.model, to_private(options_.data), options_.seed);
+    model::Adaptation adaptation;
+    if (!options_.lora.empty()) adaptation.lora = layer::parse_lora(options_.lora);
+    return train::make_architecture(registry_, options_.model, to_private(options_.data), options_.seed, adaptation);
   }
 
   void check_layers(std::size_t count) {
@@ -157,7 +177,7 @@ class RemoteStage::Impl {
     config.poll = options_.poll;
     config.note = options_.note;
     config.initial_weights = [this]() -> session::LayerWeights {
-      const auto weights = std::make_shared<train::InitialWeights>(architecture(), options_.seed, train::WeightsFiles{options_.weights},
+      const auto weights = std::make_shared<train::InitialWeights>(architecture(), options_.seed, files_of(options_),
                                                                    model::NewParts::kHeadAndCodec);  // shared with copies of the function
       return [weights](std::size_t layer) { return weights->of_layer(layer); };
     };

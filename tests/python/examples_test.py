@@ -39,6 +39,20 @@ class Examples(TempFolder):
         self.assertEqual(len(re.findall(r"step \d: loss", said)), 3, said)
         self.assertLess(float(re.search(r"(\S+) bits per activation", said)[1]), 1.1)
 
+    @unittest.skipUnless(importlib.util.find_spec("transformers"), "transformers is not installed (pip install transformers)")
+    def test_a_decoder_of_transformers_learns_with_lora_on_a_server(self):
+        import transformers
+        config = transformers.GPT2Config(vocab_size=64, n_positions=32, n_embd=32, n_layer=4, n_head=4, resid_pdrop=0.0, embd_pdrop=0.0,
+                                         attn_pdrop=0.0)
+        transformers.GPT2LMHeadModel(config).save_pretrained(self.folder / "gpt2", safe_serialization=True)
+        server = Server(self.folder).start()
+        self.addCleanup(server.stop)
+        said = run("lora_on_a_server.py", server.address, self.folder / "gpt2", "--steps", "8", "--tokens", "16")
+        losses = [float(loss) for loss in re.findall(r"step \d: loss (\S+)", said)]
+        self.assertEqual(len(losses), 8, said)
+        self.assertLess(losses[-1], losses[0] - 0.05, said)
+        self.assertIn("4 matrices of the adapter, 1024 values", said)
+
 
 if __name__ == "__main__":
     main()

@@ -1,9 +1,12 @@
 """epipe.train, epipe.metrics and epipe.report: the program's own results."""
 
 import contextlib
+import importlib.util
 import io
 import json
+import sys
 import unittest
+import unittest.mock
 
 import epipe
 from support import TempFolder, main
@@ -36,6 +39,37 @@ class ARun(TempFolder):
         page = epipe.report(self.folder / "run", self.folder / "page.html")
         self.assertEqual(page, self.folder / "page.html")
         self.assertIn("<svg", page.read_text())
+
+    def test_is_rows_for_a_table(self):
+        lines, _ = self.train()
+        steps = lines.steps
+        self.assertEqual(len(steps), 4)
+        self.assertFalse([row for row in steps if any(isinstance(value, (list, dict)) for value in row.values())])
+        written = json.loads((self.folder / "run" / "metrics.jsonl").read_text().splitlines()[0])
+        self.assertEqual(steps[0]["wire_bytes"], sum(cut["wire_bytes"] for cut in written["cuts"]))
+        self.assertEqual(steps[0]["cut1_forward_wire_bytes"],
+                         next(cut["wire_bytes"] for cut in written["cuts"] if (cut["cut"], cut["direction"]) == (1, "forward")))
+        self.assertEqual(steps[0]["loss"], written["loss"])
+        self.assertEqual(len(lines.epochs), 1)
+        self.assertIn("val_metric", lines.epochs[0])
+
+    def test_is_shown_by_a_notebook(self):
+        lines, _ = self.train()
+        with unittest.mock.patch.dict(sys.modules, {"matplotlib": None, "matplotlib.figure": None}):
+            self.assertRegex(lines._repr_html_(), "<table><tr>.*<th>val_metric</th>")
+            with self.assertRaisesRegex(ImportError, "pip install matplotlib"):
+                lines.plot()
+        page = epipe.report(self.folder / "run")
+        self.assertIn("&lt;svg", page._repr_html_())
+
+    @unittest.skipUnless(importlib.util.find_spec("matplotlib"), "matplotlib is not installed (Debian: python3-matplotlib)")
+    def test_is_plotted(self):
+        lines, _ = self.train()
+        loss, validation, wire = lines.plot().axes
+        self.assertEqual(list(loss.lines[0].get_ydata()), [row["loss"] for row in lines.steps])
+        self.assertEqual(list(wire.lines[0].get_ydata()), [row["wire_bytes"] for row in lines.steps])
+        self.assertEqual(len(validation.lines[0].get_ydata()), 1)
+        self.assertIn("data:image/png;base64,", lines._repr_html_())
 
     def test_that_fails_says_why(self):
         with self.assertRaisesRegex(epipe.ProgramFailed, "unknown model") as failed:

@@ -23,7 +23,7 @@ using testing::operator+;
 const std::string kHash = sha256_hex("first");
 const std::string kOther = sha256_hex("second");
 
-void write_text(const std::string& path, const std::string& text, mode_t mode = 0600) {
+void write_tokens(const std::string& path, const std::string& text, mode_t mode = 0600) {
   std::ofstream(path, std::ios::trunc) << text;
   ::chmod(path.c_str(), mode);
 }
@@ -70,9 +70,9 @@ TEST(TokenFile, WithAWrongLineIsRefusedByItsNumber) {
 TEST(TokenFile, ThatOthersCanReadOrThatIsNoneIsSaidAtTheStart) {
   Split split(1);
   const std::string serve = "serve --listen 127.0.0.1:0 --tls " + split.file("tls") + " --state-dir " + split.file("s") + " --tokens ";
-  write_text(split.file("open"), "ann " + kHash + "\n", 0644);
-  write_text(split.file("twice"), "ann " + kHash + "\nann " + kOther + "\n");
-  write_text(split.file("little"), "ann " + kHash + " memory=0.01\n");
+  write_tokens(split.file("open"), "ann " + kHash + "\n", 0644);
+  write_tokens(split.file("twice"), "ann " + kHash + "\nann " + kOther + "\n");
+  write_tokens(split.file("little"), "ann " + kHash + " memory=0.01\n");
   const std::map<std::string, std::string> reasons = {{"open", "chmod 600"}, {"twice", "line 2"}, {"absent", "cannot read"},
                                                       {"tls", "is no file"}, {"little", "memory= in --tokens"}};
   for (const auto& [name, reason] : reasons) {
@@ -104,11 +104,11 @@ TEST(TokenFile, GetsANewTokenOfWhichItKeepsTheHashAlone) {
 class SharedServer : public ::testing::Test {
  protected:
   SharedServer() {
-    write_text(split_.file("tokens"), "ann " + kHash + " sessions=1\nbob " + kOther + "\n");
+    write_tokens(split_.file("tokens"), "ann " + kHash + " sessions=1\nbob " + kOther + "\n");
     split_.start_server(0, {"--max-sessions", "8", "--tokens", split_.file("tokens")});
   }
   Arguments by(const std::string& token, const std::string& name) {
-    write_text(split_.file(name + ".token"), token + "\n");
+    write_tokens(split_.file(name + ".token"), token + "\n");
     return {"train", "--connect", split_.address(0), "--ca", split_.file("tls/ca.pem"), "--token-file", split_.file(name + ".token"),
             "--run-dir", split_.file(name), "--reconnect", "3"};
   }
@@ -147,11 +147,11 @@ TEST_F(SharedServer, HoldsANameToItsSessionsAndNobodyElse) {
 }
 
 TEST_F(SharedServer, ReadsTheFileAgainOnHangupAndKeepsTheOldOneWhereItIsWrong) {
-  write_text(split_.file("tokens"), "ann " + kHash + "\nann " + kOther + "\n");
+  write_tokens(split_.file("tokens"), "ann " + kHash + "\nann " + kOther + "\n");
   split_.server(0).signal(SIGHUP);
   ASSERT_TRUE(split_.server(0).says("not renewed, certificate and tokens are as they were: --tokens: ", 15)) << split_.server(0).log();
   EXPECT_EQ(try_with("second", "as-before").code, 0);
-  write_text(split_.file("tokens"), "ann " + sha256_hex("third") + "," + kHash + "\n");  // for a while both are valid; bob is gone
+  write_tokens(split_.file("tokens"), "ann " + sha256_hex("third") + "," + kHash + "\n");  // for a while both are valid; bob is gone
   split_.server(0).signal(SIGHUP);
   ASSERT_TRUE(split_.server(0).says("renewed: ", 15)) << split_.server(0).log();
   EXPECT_EQ(try_with("third", "new").code, 0);

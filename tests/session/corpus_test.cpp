@@ -1,6 +1,8 @@
 // The seeds of fuzz/session_fuzz.cpp still speak the language of sessions: one that fails at its first command finds nothing.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "epipe/base/file.h"
 #include "support/session_script.h"
 #include "support/temp_folder.h"
@@ -45,6 +47,25 @@ TEST(SessionCorpus, AProperRunInWordsIsCarriedOutToItsEnd) {
     EXPECT_EQ(names(answers_to("proper-words-" + std::to_string(of))),
               "configured, loaded, channels open, stepped, committed, saved, restored, left")
         << of;
+  }
+}
+
+TEST(SessionCorpus, ARemoteStageIsCarriedOutToItsEnd) {
+  for (std::size_t of = 0; of < 4; ++of) {
+    const bool two = testing::session_cases()[of].plan.chunks == 2;
+    const std::string actions = two ? "forward done, forward done, backward done, backward done" : "forward done, backward done";
+    EXPECT_EQ(names(answers_to("proper-stage-" + std::to_string(of))),
+              "configured, loaded, channels open, " + actions + ", committed, forward done, weights, ended")
+        << of;
+  }
+}
+
+TEST(SessionCorpus, MicroBatchesThatNobodyWaitsForAreRefusedOneByOne) {
+  for (std::size_t of = 0; of < 4; ++of) {
+    const auto replies = answers_to("wrong-stage-" + std::to_string(of));
+    EXPECT_EQ(std::count_if(replies.begin(), replies.end(), [](const Reply& r) { return std::holds_alternative<ErrorReply>(r); }), 5)
+        << of << ": " << names(replies);
+    EXPECT_TRUE(std::holds_alternative<LeaveReply>(replies.back())) << of;
   }
 }
 

@@ -174,6 +174,7 @@ TEST_F(Participant_, NamesWhatIsWrongWithAPlan) {
   EXPECT_NE(refused("frozen", "all").find("frozen has the wrong type"), std::string::npos);
   EXPECT_NE(refused("frozen", std::vector<int>(2000, 1)).find("more than 1024 entries"), std::string::npos);
   EXPECT_NE(refused("first_trained", -1).find("first_trained has the wrong type"), std::string::npos);
+  EXPECT_NE(refused("reuse_activations", true).find("nothing is trained before the first cut"), std::string::npos);
   for (const char* const wrong : {"r=0", "r=1e300", "r=nan", "alpha=inf", "dropout=1", "targets=nothing", "x=1", "r=2"}) {
     EXPECT_NE(refused("lora", wrong).find("LoRA"), std::string::npos) << wrong << ": " << refused("lora", wrong);
   }

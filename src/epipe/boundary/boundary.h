@@ -9,6 +9,7 @@
 
 #include "epipe/base/trace.h"
 #include "epipe/boundary/device_stream.h"
+#include "epipe/boundary/frame_store.h"
 #include "epipe/boundary/traffic.h"
 #include "epipe/codec/frame_codec.h"
 #include "epipe/transport/link.h"
@@ -25,6 +26,8 @@ struct MicroBatchTensors {
   bool measure_error = false;  // decode what was encoded and compare, for the metrics
   std::vector<torch::Tensor> tensors;
   StreamEvent ready{};  // when they are, on their device
+  // Where the receiver keeps frames by sample: one for each tensor, which is then one sample's, or undefined where the receiver has it.
+  std::vector<SampleKey> samples{};
 };
 
 struct BoundaryConfig {

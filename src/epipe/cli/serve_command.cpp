@@ -25,6 +25,7 @@ struct ServeFlags {
   std::vector<std::string> names;
   double memory_gb = 0;
   std::optional<double> state_gb;
+  double reuse_gb = 1;
 };
 
 void run_init_tls(const ServeFlags& flags) {
@@ -50,8 +51,8 @@ void run_add_token(const ServeFlags& flags) {
   const auto token = serve::add_token(flags.tokens, flags.add_token);
   if (!token) throw UsageError(token.error().message);
   fmt::print("{}\n", token.value());
-  fmt::print(stderr, "{} may show this token, of which {} keeps the hash alone; a server that runs takes it after SIGHUP\n", flags.add_token,
-             flags.tokens);
+  fmt::print(stderr, "{} may show this token, of which {} keeps the hash alone; a server that runs takes it after SIGHUP\n",
+             flags.add_token, flags.tokens);
 }
 
 // Certificates, tokens and limits as their files have them now.
@@ -85,6 +86,7 @@ void run_serve(const ServeFlags& flags) {
   config.clients = std::move(credentials.clients);
   config.renew = &renew_on_hangup();
   config.limits.memory_bytes = static_cast<std::uint64_t>(flags.memory_gb * 1e9);
+  config.state.reuse_bytes = static_cast<std::uint64_t>(flags.reuse_gb * 1e9);
   if (flags.state_gb) config.state.bytes = static_cast<std::uint64_t>(*flags.state_gb * 1e9);
   if (!flags.models.empty()) config.scripts = install_scripts(flags.models);
   const auto& stop = stop_on_signals();
@@ -157,6 +159,12 @@ void add_serve_command(CLI::App& app, const train::Registry& registry) {
                    "GB of the disk for the checkpoints of all sessions, in equal shares for --max-sessions; those that ended longest ago "
                    "go first; 0: no limit; left out: half of what the disk has for them")
       ->check(number_from_zero());
+  command
+      ->add_option(
+          "--reuse-quota", flags->reuse_gb,
+          "GB of the disk that each session may keep of its clients' activations (--reuse-activations), beside its checkpoints; 0: none")
+      ->check(number_from_zero())
+      ->capture_default_str();
   command
       ->add_option("--state-age", flags->config.state.days,
                    "Days after which a session's checkpoints are removed, unless it runs; 0: never")

@@ -57,6 +57,18 @@ void check_devices(const PipelineConfig& config) {
   }
 }
 
+void check_reuse(const PipelineConfig& config) {
+  if (!config.reuse.on) return;
+  if (config.cuts.empty() || config.first_trained < 1) {
+    throw std::invalid_argument("activations are reused where nothing is trained before the first cut; use --freeze for the layers there");
+  }
+  const auto& workers = config.placement.worker_of;
+  if (config.remote.has(workers[0]) == config.remote.has(workers[1])) {
+    throw std::invalid_argument("activations are reused where the first cut leads from one process to another; use --connect");
+  }
+  if (config.remote.has(workers[0]) && !config.reuse.frames) throw std::invalid_argument("this process keeps no activations");
+}
+
 }  // namespace
 
 PipelineConfig checked(PipelineConfig config, std::size_t layers) {
@@ -69,6 +81,7 @@ PipelineConfig checked(PipelineConfig config, std::size_t layers) {
   if (config.codecs.size() != config.cuts.size()) throw std::invalid_argument("expected codecs for each cut");
   if (config.devices.empty()) config.devices.assign(static_cast<std::size_t>(config.placement.workers()), torch::Device(torch::kCPU));
   check_devices(config);
+  check_reuse(config);
   return config;
 }
 

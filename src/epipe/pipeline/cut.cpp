@@ -14,20 +14,6 @@ using boundary::MicroBatchTensors;
 using boundary::Traffic;
 using wire::Direction;
 
-boundary::BoundaryConfig boundary_config(const Cut::Config& config, Side side, Direction direction) {
-  boundary::BoundaryConfig b;
-  b.codec = direction == Direction::kForward ? config.forward : config.backward;
-  b.cut = config.index;
-  b.direction = direction;
-  b.capacity = config.capacity;
-  b.timeout = config.timeout;
-  b.codec_threads = config.codec_threads;
-  b.flag_non_finite = config.flag_non_finite;
-  b.device = config.devices[static_cast<std::size_t>(side)];
-  b.tracer = config.tracer;
-  return b;
-}
-
 // By its only thread.
 class WithinWorker final : public Cut {
  public:
@@ -140,6 +126,20 @@ bool shares_device(const Cut::Config& config) {
 }
 
 }  // namespace
+
+boundary::BoundaryConfig Cut::boundary_config(const Config& config, Side side, Direction direction) {
+  boundary::BoundaryConfig b;
+  b.codec = direction == Direction::kForward ? config.forward : config.backward;
+  b.cut = config.index;
+  b.direction = direction;
+  b.capacity = config.capacity;
+  b.timeout = config.timeout;
+  b.codec_threads = config.codec_threads;
+  b.flag_non_finite = config.flag_non_finite;
+  b.device = config.devices[static_cast<std::size_t>(side)];
+  b.tracer = config.tracer;
+  return b;
+}
 
 std::unique_ptr<Cut> Cut::within_worker() { return std::make_unique<WithinWorker>(); }
 

@@ -36,6 +36,10 @@ class Cut {
   static std::unique_ptr<Cut> to_peer(const Config& config, Side side, std::unique_ptr<transport::Link> link,
                                       const boundary::OnFailure& on_failure);
 
+  // The same for activations that the later side keeps by sample in `frames`, which the earlier side does not need: forward only.
+  static std::unique_ptr<Cut> reusing(const Config& config, Side side, std::unique_ptr<transport::Link> link,
+                                      std::shared_ptr<boundary::FrameStore> frames, const boundary::OnFailure& on_failure);
+
   virtual ~Cut() = default;
   Cut(const Cut&) = delete;
   Cut& operator=(const Cut&) = delete;
@@ -43,6 +47,9 @@ class Cut {
   // By the worker of the sending stage, and by that of the receiving one.
   virtual void send(wire::Direction direction, boundary::MicroBatchTensors tensors) = 0;
   virtual std::vector<torch::Tensor> recv(wire::Direction direction, std::uint64_t step, std::uint32_t micro_batch) = 0;
+
+  // Whether the receiver of activations keeps those of this sample, so that its tensor need not be sent.
+  virtual bool holds(const boundary::SampleKey&) const { return false; }
 
   // Waits until all that was sent from here is encoded, or looked at.
   virtual void finish_encoding() = 0;
@@ -56,6 +63,7 @@ class Cut {
 
  protected:
   Cut() = default;
+  static boundary::BoundaryConfig boundary_config(const Config& config, Side side, wire::Direction direction);
 };
 
 }  // namespace epipe::pipeline

@@ -188,8 +188,10 @@ std::unique_ptr<Cut> Pipeline::Impl::make_cut(int j) {
   cut.tracer = config_.tracer;
   const auto on_failure = [this](std::exception_ptr error) { failure_.report(std::move(error)); };
   if (earlier_here && later_here) return Cut::between_threads(cut, on_failure);
-  return Cut::to_peer(cut, earlier_here ? Side::kEarlier : Side::kLater, config_.remote.link(j, earlier_here ? later : earlier),
-                      on_failure);
+  const Side side = earlier_here ? Side::kEarlier : Side::kLater;
+  auto link = config_.remote.link(j, earlier_here ? later : earlier);
+  if (j == 0 && config_.reuse.on) return Cut::reusing(cut, side, std::move(link), config_.reuse.frames, on_failure);
+  return Cut::to_peer(cut, side, std::move(link), on_failure);
 }
 
 const schedule::Schedule& Pipeline::Impl::schedule_for(int chunks, bool training) {

@@ -10,6 +10,7 @@
 
 #include "epipe/base/metric.h"
 #include "epipe/base/trace.h"
+#include "epipe/boundary/frame_store.h"
 #include "epipe/boundary/traffic.h"
 #include "epipe/codec/codec.h"
 #include "epipe/layer/batch.h"
@@ -39,6 +40,13 @@ struct RemoteWorkers {
   bool has(int worker) const { return std::find(workers.begin(), workers.end(), worker) != workers.end(); }
 };
 
+// Activations of the first cut that its later side keeps by sample: from the second epoch on the earlier side sends their names alone.
+struct ReuseConfig {
+  bool on = false;
+  std::string key{};                               // of the earlier side, for sample_tag()
+  std::shared_ptr<boundary::FrameStore> frames{};  // of the later side; shared by the pipelines of one run, one after the other
+};
+
 // Sees what stage `cut` or `cut` + 1 hands over in training, before any codec. Called by the threads of the workers, several at once.
 using TensorObserver = std::function<void(int cut, wire::Direction direction, int micro_batch, const Tensors& tensors)>;
 
@@ -63,6 +71,7 @@ struct PipelineConfig {
   Tracer* tracer = nullptr;                              // outlives the pipeline; null: no timeline
   TensorObserver observer{};                             // null: nobody looks
   int first_trained = 0;  // stages before it have nothing to train: they run no backward, and the cuts between them carry no gradients
+  ReuseConfig reuse{};    // needs first_trained > 0, and the two sides of the first cut in two processes
   std::uint64_t seed = 0;
 };
 

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "epipe/base/clock.h"
+#include "epipe/pipeline/sample_tag.h"
 
 namespace epipe::pipeline {
 
@@ -90,7 +91,26 @@ ForwardContext WorkerRun::context(const Batch& micro_batch) const {
   return at;
 }
 
+// Activations that are kept by sample must not depend on the others of their micro-batch, not even in the order of a sum: each sample is
+// computed by itself, and not at all where the receiver has what would come of it.
+void WorkerRun::forward_by_sample(const Action& action) {
+  const Batch micro_batch = this->micro_batch(action.micro_batch);
+  boundary::MicroBatchTensors out{run_.id.step, static_cast<std::uint32_t>(action.micro_batch), !run_.training, run_.id.measure_error, {}};
+  for (std::int64_t k = 0; k < micro_batch.size(); ++k) {
+    const Batch one = slice(micro_batch, {k, 1});
+    const boundary::SampleKey key{boundary::sample_number(one.samples[0], !run_.training), sample_tag(parts_.config.reuse.key, one)};
+    out.samples.push_back(key);
+    out.tensors.emplace_back();
+    if (cut(0).holds(key)) continue;
+    const Span span(times_.forward, parts_.config.tracer, worker_, "forward", run_.id.step, schedule::to_string(action));
+    out.tensors.back() = stage(0).evaluate(one.inputs, context(one)).at(0).detach();
+  }
+  const Span span(times_.wait, parts_.config.tracer, worker_, "wait", run_.id.step);
+  cut(0).send(Direction::kForward, std::move(out));
+}
+
 void WorkerRun::forward(const Action& action) {
+  if (action.stage == 0 && parts_.config.reuse.on) return forward_by_sample(action);
   const auto [kind, i, j] = action;
   const Batch micro_batch = this->micro_batch(i);
   Tensors tensors = j > 0 ? recv(j - 1, Direction::kForward, i) : micro_batch.inputs;

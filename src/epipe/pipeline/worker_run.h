@@ -56,6 +56,7 @@ class WorkerRun {
   std::vector<schedule::Action> actions_of(int j) const;
   void run(const schedule::Action& action);
   void forward(const schedule::Action& action);
+  void forward_by_sample(const schedule::Action& action);
   void backward(const schedule::Action& action);
   void backward_weights(const schedule::Action& action);
   Tensors stage_backward(const schedule::Action& action, const Tensors& gradients);

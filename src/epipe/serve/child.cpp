@@ -40,6 +40,7 @@ std::string to_text(const SessionConfig& c) {
               {"socket", c.socket},
               {"state_dir", c.state_dir},
               {"state_bytes", c.state_bytes},
+              {"reuse_bytes", c.reuse_bytes},
               {"name", c.name},
               {"ticket", c.ticket},
               {"device", c.device},
@@ -59,6 +60,7 @@ SessionConfig from_text(const std::string& text) {
   c.socket = j.at("socket");
   c.state_dir = j.at("state_dir");
   c.state_bytes = j.at("state_bytes");
+  c.reuse_bytes = j.at("reuse_bytes");
   c.name = j.at("name");
   c.ticket = j.at("ticket");
   c.device = j.at("device");

@@ -28,6 +28,7 @@ struct SessionLimits {
 struct StateLimits {
   std::optional<std::uint64_t> bytes;  // of all sessions; 0: no limit; nothing: half of what the disk has for them when the server starts
   double days = 30;                    // since a session was last used; 0: no limit
+  std::uint64_t reuse_bytes = 1'000'000'000;  // of the activations that one session keeps, beside its checkpoints; 0: none
 };
 
 // What a server and its sessions show, and what they ask of others.

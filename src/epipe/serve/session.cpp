@@ -85,7 +85,10 @@ class Session {
     trainer.registry = &registry_;
     trainer.admit = [this](const nlohmann::json& spec, int worker) { admit(spec, worker, config_.limits, registry_.models); };
     trainer.device = torch::Device(config_.device);
+    trainer.activations = config_.state_dir + "/activations";
+    trainer.activation_bytes = config_.reuse_bytes;
     session::ParticipantConfig participant;
+    participant.activations = trainer.activations;
     make_trainers_from_specs(participant, std::move(trainer));
     participant.open_channel = [this](const session::ChannelRequest& request) { return open_channel(request); };
     participant.checkpoints = config_.state_dir + "/checkpoints";

@@ -19,6 +19,7 @@ struct SessionConfig {
   std::string socket;             // "unix:PATH" where the server hands over the client's links
   std::string state_dir;          // of this session
   std::uint64_t state_bytes = 0;  // that its checkpoints may take there; 0: no limit
+  std::uint64_t reuse_bytes = 0;  // that activations of --reuse-activations may take there; 0: none are kept
   std::string name;               // with the ticket, what a peer shows
   std::string ticket;
   SessionLimits limits;

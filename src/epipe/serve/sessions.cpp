@@ -88,6 +88,7 @@ RunningSession Sessions::find_or_start(const SessionRequest& request) {
   SessionConfig session;
   session.state_dir = *state;
   session.state_bytes = store_.session_bytes();
+  session.reuse_bytes = config_.state.reuse_bytes;
   session.name = request.name;
   session.ticket = request.ticket;
   session.limits = limits_for(config_.limits, find_client(request.client));

@@ -128,7 +128,10 @@ Reply WorkerParticipant::on(const TimelineCommand&) { return TimelineReply{timel
 
 Reply WorkerParticipant::on(const EndCommand&) {
   if (!config_.keep_checkpoints) {
-    if (const auto removed = remove_tree(config_.checkpoints); !removed) throw std::runtime_error(removed.error().message);
+    for (const std::string& path : {config_.checkpoints, config_.activations}) {
+      if (path.empty()) continue;
+      if (const auto removed = remove_tree(path); !removed) throw std::runtime_error(removed.error().message);
+    }
   }
   ended_ = true;
   return EndReply{};

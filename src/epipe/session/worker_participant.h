@@ -32,6 +32,7 @@ struct ParticipantConfig {
   std::string checkpoints;             // folder
   std::uint64_t checkpoint_bytes = 0;  // that they may take there; 0: no limit
   bool keep_checkpoints = false;       // also when the run has ended
+  std::string activations{};           // a file of the run's beside them, which goes with them; empty: there is none
   // Errors that name the folder come here, and the coordinator is told all but its path; empty: it may know it.
   std::function<void(const std::string& error)> log{};
   transport::Timeout timeout = std::chrono::minutes(2);  // with other processes within a step

@@ -9,6 +9,7 @@
 #include "epipe/train/adaptation.h"
 #include "epipe/train/make_plan.h"
 #include "epipe/train/results.h"
+#include "epipe/train/reuse.h"
 
 namespace epipe::train {
 namespace {
@@ -25,6 +26,7 @@ LocalWorkers local_workers(const TrainConfig& config, pipeline::Loss loss, Assem
   own.observer = std::move(options.observer);
   own.replicas = std::move(options.replicas);
   own.bucket_bytes = static_cast<std::size_t>(config.bucket) << 10U;
+  if (config.reuse_activations) own.reuse_key = reuse_key(config.run_dir);
   return own;
 }
 
@@ -126,6 +128,7 @@ RunParts assemble(const Registry& registry, const TrainConfig& config, AssembleO
   {
     const model::Architecture looked_at = architecture();  // its own: a BatchNorm that was traced in training mode counts even a look
     parts.plan = make_plan(registry, config, looked_at, *parts.batches);
+    if (config.reuse_activations) require_constant_front(config, parts.plan, looked_at, parts.batches->training_data());
     for (const std::size_t cut : parts.plan.cuts)
       parts.cut_names.push_back(cut < looked_at.layers.size() ? looked_at.layers[cut].name : "");
     for (const std::string& note : parts.batches->notes()) options.note(note);

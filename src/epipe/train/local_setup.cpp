@@ -49,6 +49,8 @@ std::unique_ptr<session::LocalTrainer> make_local_trainer(const Resolved& run, L
   config.pipeline.input_edge = own.input_edge;
   config.pipeline.codec_threads = own.codec_threads;
   config.pipeline.graphs = own.graphs;
+  config.pipeline.reuse.key = std::move(own.reuse_key);
+  config.pipeline.reuse.frames = std::move(own.reused_frames);
   const auto& remote = config.pipeline.remote;
   config.layers = model::build(run.architecture, [&](std::size_t l) { return !remote.has(worker_of_layer(run.plan, l)); }).layers;
   config.loss = own.loss ? std::move(own.loss) : make_loss(run.plan.data);

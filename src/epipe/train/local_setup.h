@@ -25,6 +25,8 @@ struct LocalWorkers {
   pipeline::TensorObserver observer{};           // sees what crosses the cuts; null: nobody looks
   std::unique_ptr<transport::Group> replicas{};  // the only worker that is here, in all replicas; null: there is one
   std::size_t bucket_bytes = std::size_t{4} << 20;
+  std::string reuse_key{};                                // see pipeline::ReuseConfig
+  std::shared_ptr<boundary::FrameStore> reused_frames{};  // the same; shared with the trainer
 };
 
 // What a plan names, put together: the architecture with learned codecs as layers, and the plan that goes with it.

@@ -243,6 +243,7 @@ pipeline::PipelineConfig pipeline_config(const Plan& plan) {
   p.loss_scaling = plan.loss_scaling;
   // The first layer's stage may be empty here, where somebody else computes what comes before.
   p.first_trained = plan.first_trained == 0 ? 0 : stage_of_layer(plan, plan.first_trained);
+  p.reuse.on = plan.reuse_activations;
   p.seed = plan.seed;
   return p;
 }

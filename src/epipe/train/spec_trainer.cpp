@@ -24,6 +24,9 @@ std::unique_ptr<session::LocalTrainer> make_trainer(SpecTrainerConfig& config, c
   own.graphs = config.graphs;
   own.loss = config.loss;
   own.bucket_bytes = config.bucket_bytes;
+  if (plan.reuse_activations && !config.activations.empty() && plan.place.size() > 1 && worker == plan.place[1]) {
+    own.reused_frames = std::make_shared<boundary::FrameStore>(config.activations, config.activation_bytes);
+  }
   const auto architecture = [&] { return make_architecture(*config.registry, plan.model, plan.data, 0, adaptation_of(plan)); };
   const Resolved run = resolve(plan, architecture(), architecture);
   if (config.has_replicas && !config.replicas) throw std::logic_error("this rank was configured before, and failed");

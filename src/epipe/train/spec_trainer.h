@@ -21,6 +21,8 @@ struct SpecTrainerConfig {
   std::unique_ptr<transport::Group> replicas{};     // its worker in all replicas; null: there is one
   bool has_replicas = false;                        // filled in: the group goes to the first trainer
   std::size_t bucket_bytes = std::size_t{4} << 20;  // of gradients that replicas sum at once
+  std::string activations{};                        // file where those of --reuse-activations are kept; empty: they are not
+  std::uint64_t activation_bytes = 0;               // that it may have
 };
 
 // Fills in how a participant makes its trainer and compares specs.
