@@ -6,6 +6,7 @@
 #include "epipe/cli/command.h"
 #include "epipe/cli/device_flag.h"
 #include "epipe/cli/security_flags.h"
+#include "epipe/cli/serve_admin.h"
 #include "epipe/cli/stop_signal.h"
 #include "epipe/serve/child.h"
 #include "epipe/serve/server.h"
@@ -50,8 +51,8 @@ void run_add_token(const ServeFlags& flags) {
   const auto token = serve::add_token(flags.tokens, flags.add_token);
   if (!token) throw UsageError(token.error().message);
   fmt::print("{}\n", token.value());
-  fmt::print(stderr, "{} may show this token, of which {} keeps the hash alone; a server that runs takes it after SIGHUP\n", flags.add_token,
-             flags.tokens);
+  fmt::print(stderr, "{} may show this token, of which {} keeps the hash alone; a server that runs takes it after SIGHUP\n",
+             flags.add_token, flags.tokens);
 }
 
 // Certificates, tokens and limits as their files have them now.
@@ -168,7 +169,12 @@ void add_serve_command(CLI::App& app, const train::Registry& registry) {
                       "HOST:PORT where Prometheus finds /metrics, and others /healthz, e.g. 127.0.0.1:9100; left out: nowhere");
   command->add_option("--peers", flags->config.peers, "Other servers that sessions may dial, HOST:PORT,...")->delimiter(',');
   add_limit_flags(*command, *flags);
-  command->callback([flags] { run_serve(*flags); });
+  command->add_option("--audit-log", flags->config.audit_log,
+                      "File to append a JSON line to for every session, refusal, drain and renewal: who, when, what, how much");
+  add_admin_commands(*command);
+  command->callback([flags, command] {
+    if (command->get_subcommands().empty()) run_serve(*flags);
+  });
 
   auto* session = app.add_subcommand("session", "Started by epipe serve");
   session->group("");  // not in --help
