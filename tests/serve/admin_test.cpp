@@ -193,6 +193,19 @@ TEST_F(AdminOfServer, DrainLetsClientsSaveAndEndsTheServer) {
   EXPECT_NE(client->log().find("everything is saved"), std::string::npos) << client->log();
 }
 
+TEST_F(AdminOfServer, AServerThatIsReplacedWithoutAskingKeepsItsClients) {
+  const Arguments run = kRun + Arguments{"--max-steps", "500", "--checkpoint-every", "20"};
+  const std::string expected = testing::expected_weights(split_, "0,1,0", run);
+  const auto client = split_.start_client(split_.file("run"), run);
+  ASSERT_FALSE(session_at_work().empty()) << client->log();
+  EXPECT_EQ(ask("drain --seconds 0 --wait").code, 0);
+  EXPECT_EQ(split_.server(0).wait(20), 0) << split_.server(0).log();
+  split_.start_server(0);
+  EXPECT_EQ(client->wait(120), 0) << client->log();
+  EXPECT_NE(client->log().find("connected again"), std::string::npos) << client->log();
+  EXPECT_TRUE(testing::ended_with(split_.file("run"), expected)) << client->log();
+}
+
 TEST_F(AdminOfServer, DrainEndsByItsDeadlineWhateverClientsDo) {
   const auto client = split_.start_client(split_.file("run"), kRun + Arguments{"--max-steps", "100000"});
   ASSERT_FALSE(session_at_work().empty()) << client->log();

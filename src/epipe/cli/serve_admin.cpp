@@ -138,7 +138,7 @@ void add_admin_commands(CLI::App& serve) {
   const auto drain = std::make_shared<AdminFlags>();
   drain->request.kind = AdminRequest::Kind::kDrain;
   command = add_admin_command(serve, "drain", "Take no new sessions, ask clients to save and leave, and end", drain);
-  command->add_option("--seconds", drain->request.seconds, "For clients to leave; left out: the server's --drain-time")
+  command->add_option("--seconds", drain->request.seconds, "For clients to leave, 0: at once, unasked; left out: the server's --drain-time")
       ->check(number_from_zero());
   command->add_flag("--wait", drain->wait, "Return when the server has ended");
   command->add_flag("--json", drain->as_json, "One JSON object");

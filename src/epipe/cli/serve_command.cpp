@@ -134,7 +134,10 @@ void add_limit_flags(CLI::App& command, ServeFlags& flags) {
   command.add_option("--max-message", limits.message_bytes, "Bytes of the largest message")
       ->check(positive_number())
       ->capture_default_str();
-  command.add_option("--drain-time", flags.config.drain_seconds, "Seconds for clients to save and leave when the server is told to end")
+  command
+      .add_option(
+          "--drain-time", flags.config.drain_seconds,
+          "Seconds for clients to save and leave when the server is told to end; 0: they are not asked, and go on with the next server")
       ->check(number_from_zero())
       ->capture_default_str();
 }

@@ -15,7 +15,6 @@ namespace {
 using transport::Incoming;
 using transport::Refusal;
 
-constexpr double kStartSeconds = 60;                              // of a new process, on a busy machine
 constexpr transport::Timeout kAnswer = std::chrono::seconds(10);  // of a session that runs
 
 std::string socket_path(const std::string& address) { return address.substr(std::string_view("unix:").size()); }
@@ -70,6 +69,7 @@ void ClientLinks::open(Incoming& incoming, const RunningSession& session) {
       metrics_.relayed(from_client, bytes);
     };
     auto relay = std::make_unique<transport::Relay>(incoming.accept(), std::move(inner), transport::Relay::Observer{.on_piece = on_piece});
+    session.activity->opened();
     const std::lock_guard lock(mutex_);
     connected_.push_back({session.name, std::move(relay)});
   } catch (const transport::Refused& refused) {

@@ -121,14 +121,15 @@ class Server {
     }
   }
 
-  // No new sessions; those that run have so many seconds to save and leave. Asked again, the sooner end counts.
+  // No new sessions; those that run have so many seconds to save and leave. Without a second nobody is asked: clients lose the connection,
+  // and go on with the next server from their newest checkpoint. Asked again, the sooner end counts.
   void drain(double seconds) {
     drain_until_ = std::min(drain_until_.load(), life_.seconds() + seconds);
     if (draining_.exchange(true)) return;
-    log("draining: no new sessions; running ones are saved");
+    log("{}", seconds > 0 ? "draining: no new sessions; running ones are saved" : "ending at once; clients go on with the next server");
     audit_.write("drain", {{"seconds", seconds}});
     listener_.set_serving(false);
-    sessions_.drain();
+    if (seconds > 0) sessions_.drain();
   }
 
   // Keeps the sessions' limits and clears away what has ended; returns how many sessions run.

@@ -57,7 +57,7 @@ std::string excess_of(const RunningSession& session) {
   const SessionLimits& limits = session.limits;
   const Activity& activity = *session.activity;
   if (out_of_time(session)) return fmt::format("it has had its {} s", limits.seconds);
-  if (!activity.heard() && session.life.seconds() > kFirstCommandSeconds) {
+  if (!activity.heard() && activity.waiting_seconds() > (activity.was_opened() ? 0 : kStartSeconds) + kFirstCommandSeconds) {
     return fmt::format("its client said nothing for {} s", kFirstCommandSeconds);
   }
   // Within a step nothing may pass for `timeout`; otherwise the session is idle, or does not answer.

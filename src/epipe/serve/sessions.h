@@ -33,6 +33,10 @@ class Activity {
     bytes_[from_client ? 0 : 1] += bytes;
     if (from_client) heard_ = true;
   }
+  void opened() { opened_ = clock_.seconds(); }  // a link, so that the client can be heard
+  // Since a link was opened, or since there is a session and none was.
+  double waiting_seconds() const { return clock_.seconds() - opened_; }
+  bool was_opened() const { return opened_ > 0; }
   double silent_seconds() const { return clock_.seconds() - last_; }
   bool heard() const { return heard_; }  // the client said something
   std::uint64_t received() const { return bytes_[0]; }
@@ -41,6 +45,7 @@ class Activity {
  private:
   const Stopwatch clock_{};
   std::atomic<double> last_ = 0;
+  std::atomic<double> opened_ = 0;
   std::atomic<bool> heard_ = false;
   std::array<std::atomic<std::uint64_t>, 2> bytes_{};
 };
@@ -70,6 +75,7 @@ struct RunningSession {
   std::shared_ptr<SessionReports> reports{};                          // shared with copies of this; null for a measurement
 };
 
+inline constexpr double kStartSeconds = 180;  // of a new process, on a machine where many start at once
 // What it has done: steps, samples, bytes, seconds.
 nlohmann::json work_of(const RunningSession& session);
 // Why the server must end it, or nothing: its time, its silence, its memory.
