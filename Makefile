@@ -1,5 +1,5 @@
 # A thin layer over CMakePresets.json: each target sets the machine up, then calls cmake or ctest.
-.PHONY: help setup build all test faults cpus demo check bench docs python python-2x asan tsan fuzz soak clean
+.PHONY: help setup build all test faults cpus demo check bench docs python python-2x asan tsan fuzz soak deb clean
 .DEFAULT_GOAL := help
 
 JOBS ?= $(shell nproc)
@@ -79,6 +79,10 @@ fuzz: setup      ## libFuzzer on every target for FUZZ_SECONDS (60) each
 
 soak: build      ## SOAK_FAULTS (1000) faults under training, for at most SOAK_SECONDS (0: no limit); SOAK_SEED repeats a sequence
 	@tools/soak/soak.py --program build/epipe --faults $(SOAK_FAULTS) --seconds $(SOAK_SECONDS) $(if $(SOAK_SEED),--seed $(SOAK_SEED))
+
+deb: build       ## Debian packages of what was built: build/deb/*.deb
+	@tools/setup.sh packages-deb.txt
+	@JOBS=$(JOBS) tools/make_deb.sh
 
 clean:           ## remove everything that was built
 	@rm -rf build
