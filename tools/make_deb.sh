@@ -14,8 +14,11 @@ for entry in * .[!.]*; do
 done
 cp -r debian "$work/epipe/debian"
 
-(cd "$work/epipe" && DEB_BUILD_OPTIONS="parallel=$JOBS nocheck" dpkg-buildpackage --build=binary --no-sign --no-check-builddeps --no-pre-clean) \
-  > build/deb.log 2>&1 || { tail -40 build/deb.log; exit 1; }
+package() {
+  cd "$work/epipe"
+  DEB_BUILD_OPTIONS="parallel=$JOBS nocheck" dpkg-buildpackage --build=binary --no-sign --no-check-builddeps --no-pre-clean
+}
+(package) > build/deb.log 2>&1 || { tail -40 build/deb.log; exit 1; }
 rm -rf build/deb
 mkdir build/deb
 cp "$work"/*.deb build/deb/

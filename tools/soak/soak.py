@@ -19,112 +19,16 @@ import tempfile
 import time
 
 import strangers
+from client import RUN, Client
+from faults import Disk, faults_of
 from link import Link
 
-RUN = ["--model", "cnn", "--chunks", "2", "--batch", "32", "--seed", "3", "--momentum", "0.9", "--clip", "1", "--epochs", "50",
-       "--codec", "dct:1", "--max-steps", "40", "--checkpoint-every", "5", "--threads", "1"]
-HUNG_SECONDS = 180  # without a step of an honest client
 FAKETIME = "/usr/lib/x86_64-linux-gnu/faketime/libfaketimeMT.so.1"
-
-# kind: how often, relative to the others
-FAULTS = {"kill_client": 10, "kill_session": 10, "kill_server": 4, "drain_server": 2, "stop_client": 6, "stop_session": 6,
-          "stop_server": 4, "cut": 12, "slow": 8, "hold": 6, "damage": 10, "full_disk_client": 4, "full_disk_server": 4, "clock": 4,
-          "garbage": 8, "silent": 6, "huge": 6, "half_handshake": 6, "wrong_token": 4, "reload": 4, "admin_garbage": 4}
-ENDS_THE_SERVER = {"kill_server", "drain_server"}
-STRANGERS = {"garbage", "silent", "huge", "half_handshake", "wrong_token", "reload", "admin_garbage", "clock", "slow"}
-
-
-def faults_of(seed, count):
-    """The first half may end the server. The second half is for one process of it, so that growth shows."""
-    draw = random.Random(seed)
-    for number in range(count):
-        kinds = {kind: often for kind, often in FAULTS.items() if number < count // 2 or kind not in ENDS_THE_SERVER}
-        kind = draw.choices(list(kinds), kinds.values())[0]
-        pause = draw.expovariate(1.0) * (0.15 if kind in STRANGERS else 1.2)  # what sends somebody back needs time for a few steps
-        yield {"number": number, "pause": pause, "kind": kind,
-               "client": draw.randrange(2), "seconds": draw.uniform(0.2, 3), "seed": draw.randrange(1 << 32)}
 
 
 def free_port():
     with socket.create_server(("127.0.0.1", 0)) as listening:
         return listening.getsockname()[1]
-
-
-class Disk:
-    """A small file system of its own where root may mount one, which can be filled; otherwise a folder, which cannot."""
-
-    def __init__(self, path):
-        self.path = path
-        path.mkdir()
-        mount = ["mount", "-t", "tmpfs", "-o", "size=48m,mode=0700", "tmpfs", str(path)]
-        self.mounted = subprocess.run(mount, stderr=subprocess.DEVNULL).returncode == 0
-
-    def fill(self):
-        if not self.mounted:
-            return
-        try:
-            with open(self.path / "filler", "wb", buffering=0) as file:
-                while file.write(b"x" * 65536):
-                    pass
-        except OSError:
-            pass
-
-    def free(self):
-        (self.path / "filler").unlink(missing_ok=True)
-
-    def close(self):
-        if self.mounted:
-            subprocess.run(["umount", "-l", str(self.path)], check=False)
-
-
-class Client:
-    """An honest one: trains, is started again whenever it ends early, and begins the next run when one is done."""
-
-    def __init__(self, soak, number):
-        self.soak, self.number, self.runs, self.starts = soak, number, 0, 0
-        self.folder = soak.run_disk.path / f"client-{number}"
-        self.process = None
-        self.steps, self.moved = 0, time.monotonic()
-        self.begin()
-
-    def begin(self):
-        shutil.rmtree(self.folder, ignore_errors=True)
-        self.start()
-
-    def start(self):
-        has_checkpoint = any((self.folder / "checkpoints").glob("*")) if (self.folder / "checkpoints").is_dir() else False
-        if not has_checkpoint:
-            shutil.rmtree(self.folder, ignore_errors=True)
-        flags = ["--resume"] if has_checkpoint else RUN
-        command = ["train", "--connect", f"127.0.0.1:{self.soak.link.port}", "--tls", str(self.soak.tls), "--run-dir", str(self.folder),
-                   "--timeout", "10", "--reconnect", "60", *flags]
-        self.log = self.soak.folder / f"client-{self.number}.log"
-        self.process = self.soak.start(command, self.log)
-        self.starts += 1
-
-    def watch(self):
-        """True when a run is done; RuntimeError where it hangs or has the wrong weights."""
-        metrics = self.folder / "metrics.jsonl"
-        size = metrics.stat().st_size if metrics.exists() else 0
-        if size != self.steps:
-            self.steps, self.moved = size, time.monotonic()
-        if time.monotonic() - self.moved > HUNG_SECONDS:
-            raise RuntimeError(f"client {self.number} made no step for {HUNG_SECONDS} s; its log: {self.log}")
-        code = self.process.poll()
-        if code is None:
-            return False
-        said = self.log.read_text(errors="replace").rsplit("=== start", 1)[-1]
-        if code == 0 and "stopped" not in said:
-            if (self.folder / "model.safetensors").read_bytes() != self.soak.expected:
-                raise RuntimeError(f"client {self.number} ended with other weights than an undisturbed run: {self.folder}")
-            self.runs += 1
-            self.moved = time.monotonic()
-            return True
-        if code == 2:
-            raise RuntimeError(f"client {self.number} was refused by its own flags: {said[-500:]}")
-        self.start()
-        time.sleep(0.1)
-        return False
 
 
 class Soak:
