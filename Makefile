@@ -1,9 +1,11 @@
 # A thin layer over CMakePresets.json: each target sets the machine up, then calls cmake or ctest.
-.PHONY: help setup build all test faults cpus demo check bench docs python python-2x asan tsan fuzz clean
+.PHONY: help setup build all test faults cpus demo check bench docs python python-2x asan tsan fuzz soak deb clean
 .DEFAULT_GOAL := help
 
 JOBS ?= $(shell nproc)
 FUZZ_SECONDS ?= 60
+SOAK_FAULTS ?= 1000
+SOAK_SECONDS ?= 0
 
 help:            ## this list
 	@awk -F':.*## ' '/^[a-z0-9-]+:.*## /{printf "make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -70,10 +72,17 @@ asan tsan: setup ## the tests under AddressSanitizer and UBSan, or ThreadSanitiz
 fuzz: setup      ## libFuzzer on every target for FUZZ_SECONDS (60) each
 	@tools/setup.sh packages-check.txt
 	@cmake --preset fuzz > /dev/null
-	@cmake --build --preset fuzz -j $(JOBS) --target frame_fuzz entropy_fuzz npy_fuzz safetensors_fuzz state_dict_fuzz session_fuzz command_fuzz bpe_fuzz glue_fuzz files_fuzz
-	@for target in frame entropy npy safetensors state_dict session command bpe glue files; do mkdir -p build/libfuzzer/found_$$target; \
+	@cmake --build --preset fuzz -j $(JOBS) --target frame_fuzz entropy_fuzz npy_fuzz safetensors_fuzz state_dict_fuzz session_fuzz command_fuzz bpe_fuzz glue_fuzz files_fuzz tokenizer_fuzz config_fuzz operator_fuzz
+	@for target in frame entropy npy safetensors state_dict session command bpe glue files tokenizer config operator; do mkdir -p build/libfuzzer/found_$$target; \
 	  ASAN_OPTIONS=detect_leaks=0 build/libfuzzer/fuzz/$${target}_fuzz -max_total_time=$(FUZZ_SECONDS) -max_len=4096 -rss_limit_mb=4096 \
 	  build/libfuzzer/found_$$target fuzz/corpus/$$target || exit 1; done
+
+soak: build      ## SOAK_FAULTS (1000) faults under training, for at most SOAK_SECONDS (0: no limit); SOAK_SEED repeats a sequence
+	@tools/soak/soak.py --program build/epipe --faults $(SOAK_FAULTS) --seconds $(SOAK_SECONDS) $(if $(SOAK_SEED),--seed $(SOAK_SEED))
+
+deb: build       ## Debian packages of what was built: build/deb/*.deb
+	@tools/setup.sh packages-deb.txt
+	@JOBS=$(JOBS) tools/make_deb.sh
 
 clean:           ## remove everything that was built
 	@rm -rf build

@@ -219,7 +219,7 @@ TEST(Attack, ASessionThatSpinsIsEndedByTheServer) {
 TEST(Attack, ASessionAboveItsMemoryOrItsTimeHasToEnd) {
   RunningSession session;
   session.pid = ::getpid();
-  session.activity->message(true);
+  session.activity->message(true, 1);
   EXPECT_EQ(excess_of(session), "");
   session.limits.memory_bytes = held_bytes(::getpid()) + 1'000'000'000;
   EXPECT_EQ(excess_of(session), "");

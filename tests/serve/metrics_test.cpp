@@ -1,4 +1,5 @@
 // What an operator sees: /metrics and /healthz of a server and of a client, and whether dashboard and alerts ask for what is there.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>

@@ -2,6 +2,7 @@
 #include "epipe/serve/token_file.h"
 
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 
 #include <regex>
@@ -29,12 +30,18 @@ void write_tokens(const std::string& path, const std::string& text, mode_t mode 
 }
 
 TEST(TokenFile, HasNamesHashesAndLimits) {
-  const auto read = parse_token_file("# people\n\nann " + kHash + " sessions=2 memory=1.5 # until May\nbob.b\t" + kOther + "\r\n");
+  const auto read =
+      parse_token_file("# people\n\nann " + kHash +
+                       " sessions=2 memory=1.5 gb-per-day=20 seconds-per-day=3600.5 weight=4 # until May\nbob.b\t" + kOther + "\r\n");
   ASSERT_TRUE(read) << read.error().message;
   ASSERT_EQ(read.value().size(), 2U);
   EXPECT_EQ(read.value()[0].sessions, 2);
   EXPECT_EQ(read.value()[0].memory_bytes, 1'500'000'000U);
+  EXPECT_EQ(read.value()[0].bytes_per_day, 20'000'000'000U);
+  EXPECT_EQ(read.value()[0].seconds_per_day, 3600.5);
+  EXPECT_EQ(read.value()[0].weight, 4);
   EXPECT_EQ(read.value()[1].name, "bob.b");
+  EXPECT_EQ(read.value()[1].bytes_per_day, 0U);
   EXPECT_FALSE(read.value()[1].sessions);
   EXPECT_EQ(kHash, "a7937b64b8caa58f03721bb6bacf5c78cb235febe0e70b1b84cd99541461a08e") << "as sha256sum prints it";
 }
@@ -57,6 +64,13 @@ TEST(TokenFile, WithAWrongLineIsRefusedByItsNumber) {
                                           good + "bob " + kOther + " memory=nan",
                                           good + "bob " + kOther + " memory=-1",
                                           good + "bob " + kOther + " memory=1e300",
+                                          good + "bob " + kOther + " memory=1 memory=2",
+                                          good + "bob " + kOther + " gb-per-day=0",
+                                          good + "bob " + kOther + " gb-per-day=1 gb-per-day=1",
+                                          good + "bob " + kOther + " seconds-per-day=inf",
+                                          good + "bob " + kOther + " seconds-per-day=",
+                                          good + "bob " + kOther + " weight=65",
+                                          good + "bob " + kOther + " weight=0.5",
                                           good + "bob " + kOther + " fast"};
   for (const auto& text : wrong) {
     const auto read = parse_token_file(text);
@@ -73,8 +87,8 @@ TEST(TokenFile, ThatOthersCanReadOrThatIsNoneIsSaidAtTheStart) {
   write_tokens(split.file("open"), "ann " + kHash + "\n", 0644);
   write_tokens(split.file("twice"), "ann " + kHash + "\nann " + kOther + "\n");
   write_tokens(split.file("little"), "ann " + kHash + " memory=0.01\n");
-  const std::map<std::string, std::string> reasons = {{"open", "chmod 600"}, {"twice", "line 2"}, {"absent", "cannot read"},
-                                                      {"tls", "is no file"}, {"little", "memory= in --tokens"}};
+  const std::map<std::string, std::string> reasons = {
+      {"open", "chmod 600"}, {"twice", "line 2"}, {"absent", "cannot read"}, {"tls", "is no file"}, {"little", "memory= in --tokens"}};
   for (const auto& [name, reason] : reasons) {
     const auto refused = run_program(serve + split.file(name));
     EXPECT_EQ(refused.code, 2) << refused.output;
@@ -109,8 +123,9 @@ class SharedServer : public ::testing::Test {
   }
   Arguments by(const std::string& token, const std::string& name) {
     write_tokens(split_.file(name + ".token"), token + "\n");
-    return {"train", "--connect", split_.address(0), "--ca", split_.file("tls/ca.pem"), "--token-file", split_.file(name + ".token"),
-            "--run-dir", split_.file(name), "--reconnect", "3"};
+    return {
+        "train",     "--connect",       split_.address(0), "--ca", split_.file("tls/ca.pem"), "--token-file", split_.file(name + ".token"),
+        "--run-dir", split_.file(name), "--reconnect",     "3"};
   }
   testing::Outcome try_with(const std::string& token, const std::string& name) {
     std::string line;
@@ -157,6 +172,51 @@ TEST_F(SharedServer, ReadsTheFileAgainOnHangupAndKeepsTheOldOneWhereItIsWrong) {
   EXPECT_EQ(try_with("third", "new").code, 0);
   EXPECT_EQ(try_with("first", "old").code, 0);
   EXPECT_EQ(try_with("second", "gone").code, 1);
+}
+
+TEST_F(SharedServer, HoldsANameToItsDayOverARestart) {
+  write_tokens(split_.file("tokens"), "ann " + kHash + " gb-per-day=0.00002\nbob " + kOther + "\n");
+  split_.server(0).signal(SIGHUP);
+  ASSERT_TRUE(split_.server(0).says("renewed: ", 15)) << split_.server(0).log();
+  testing::Process first(by("first", "one") + kRun + Arguments{"--max-steps", "100000"}, split_.file("one.log"));
+  EXPECT_EQ(first.wait(90), 0) << first.log();
+  EXPECT_NE(first.log().find("everything is saved"), std::string::npos) << first.log();
+  EXPECT_TRUE(split_.server(0).says("is asked to save and leave: ann has sent and received its 2e-05 GB of today", 1))
+      << split_.server(0).log();
+  split_.server(0).signal(SIGTERM);
+  ASSERT_EQ(split_.server(0).wait(30), 0);
+  split_.start_server(0, {"--max-sessions", "8", "--tokens", split_.file("tokens")});
+  const auto refused = try_with("first", "two");
+  EXPECT_EQ(refused.code, 1);
+  EXPECT_NE(refused.output.find("sessions can go on from 20"), std::string::npos) << refused.output;
+  EXPECT_EQ(try_with("second", "three").code, 0) << "it is ann's day that is over";
+}
+
+TEST_F(SharedServer, HoldsANameToItsDeviceSeconds) {
+  write_tokens(split_.file("tokens"), "ann " + kHash + " seconds-per-day=5\n");
+  split_.server(0).signal(SIGHUP);
+  ASSERT_TRUE(split_.server(0).says("renewed: ", 15)) << split_.server(0).log();
+  testing::Process first(by("first", "one") + kRun + Arguments{"--max-steps", "100000"}, split_.file("one.log"));
+  EXPECT_EQ(first.wait(90), 0) << first.log();
+  EXPECT_NE(first.log().find("everything is saved"), std::string::npos) << first.log();
+  EXPECT_NE(try_with("first", "two").output.find("its 5 device seconds of today"), std::string::npos);
+}
+
+// The nice level of the first session that the log knows.
+int nice_of_session(const std::string& log, int more) {
+  std::smatch found;
+  if (!std::regex_search(log, found, std::regex(" in process ([0-9]+)"))) return more;
+  return ::getpriority(PRIO_PROCESS, static_cast<id_t>(std::stoi(found[1])));
+}
+
+TEST_F(SharedServer, GivesSessionsTheCpuByTheirWeights) {
+  write_tokens(split_.file("tokens"), "ann " + kHash + " weight=1\nbob " + kOther + " weight=4\n");
+  split_.server(0).signal(SIGHUP);
+  ASSERT_TRUE(split_.server(0).says("renewed: ", 15)) << split_.server(0).log();
+  testing::Process client(by("first", "one") + kRun + Arguments{"--max-steps", "100000"}, split_.file("one.log"));
+  ASSERT_TRUE(client.says("step", 60)) << client.log();
+  const int own = ::getpriority(PRIO_PROCESS, static_cast<id_t>(split_.server(0).pid()));
+  EXPECT_EQ(nice_of_session(split_.server(0).log(), -1), std::min(19, own + 6)) << "1.25 to the 6th is about 4";
 }
 
 }  // namespace

@@ -1,8 +1,13 @@
 // Who trusts whom under TLS, and the files that a first try makes.
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <array>
+#include <filesystem>
+#include <fstream>
 
+#include "epipe/base/queue.h"
 #include "support/greeter.h"
 
 namespace epipe::transport {
@@ -127,6 +132,48 @@ TEST(InitTls, TheNamesItIsGivenAreTrusted) {
   dial.server_name = "server.example";
   EXPECT_EQ(greeted(dial, greeter.address()), "");
   EXPECT_EQ(greeted(dial, "localhost:" + std::to_string(greeter.port())), "");
+}
+
+struct Footprint {
+  std::uint64_t bytes = 0;
+  std::size_t files = 0;
+};
+
+Footprint own_footprint() {
+  Footprint own;
+  std::ifstream statm("/proc/self/statm");
+  std::uint64_t pages = 0;
+  statm >> pages >> pages;
+  own.bytes = pages * static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
+  for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) own.files += entry.path().empty() ? 0 : 1;
+  return own;
+}
+
+// Certificates are short-lived where they are renewed by a machine; a link may live through many of them.
+TEST(Tls, AThousandRenewedCertificatesLeaveNothingBehindButTheLinksThatAreOpen) {
+  const auto others = testing::make_tls_files();
+  std::array<ListenConfig, 2> listen = {tls_listen(), tls_listen()};
+  listen[1].identity = others.server;
+  Queue<std::unique_ptr<Link>> links(4);
+  Listener listener(listen[0], [&](Incoming incoming) { links.push(incoming.accept()); });
+  auto dial = tls_dial();
+  dial.address = testing::here(listener);
+  Connector old(dial);
+  const auto near = old.open({});
+  const auto far = links.pop();
+  const auto renew = [&](int times) {
+    for (int i = 1; i <= times; ++i) listener.renew(listen[i % 2]);  // ends with the first
+  };
+  renew(40);
+  const Footprint before = own_footprint();
+  renew(1000);
+  const Footprint after = own_footprint();
+  EXPECT_LE(after.files, before.files + 8);
+  EXPECT_LT(after.bytes, before.bytes + (std::uint64_t{48} << 20)) << "a server that stays costs more than 48 kB";
+  near->send(Bytes(3));
+  EXPECT_EQ(far->recv(std::chrono::seconds(20)), Bytes(3)) << "a link that was open before is open still";
+  Connector fresh(dial);
+  EXPECT_NO_THROW(fresh.open({}));
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 #include "epipe/cli/command.h"
 #include "epipe/cli/device_flag.h"
 #include "epipe/cli/security_flags.h"
+#include "epipe/cli/serve_admin.h"
 #include "epipe/cli/stop_signal.h"
 #include "epipe/serve/child.h"
 #include "epipe/serve/server.h"
@@ -135,7 +136,10 @@ void add_limit_flags(CLI::App& command, ServeFlags& flags) {
   command.add_option("--max-message", limits.message_bytes, "Bytes of the largest message")
       ->check(positive_number())
       ->capture_default_str();
-  command.add_option("--drain-time", flags.config.drain_seconds, "Seconds for clients to save and leave when the server is told to end")
+  command
+      .add_option(
+          "--drain-time", flags.config.drain_seconds,
+          "Seconds for clients to save and leave when the server is told to end; 0: they are not asked, and go on with the next server")
       ->check(number_from_zero())
       ->capture_default_str();
 }
@@ -176,7 +180,12 @@ void add_serve_command(CLI::App& app, const train::Registry& registry) {
                       "HOST:PORT where Prometheus finds /metrics, and others /healthz, e.g. 127.0.0.1:9100; left out: nowhere");
   command->add_option("--peers", flags->config.peers, "Other servers that sessions may dial, HOST:PORT,...")->delimiter(',');
   add_limit_flags(*command, *flags);
-  command->callback([flags] { run_serve(*flags); });
+  command->add_option("--audit-log", flags->config.audit_log,
+                      "File to append a JSON line to for every session, refusal, drain and renewal: who, when, what, how much");
+  add_admin_commands(*command);
+  command->callback([flags, command] {
+    if (command->get_subcommands().empty()) run_serve(*flags);
+  });
 
   auto* session = app.add_subcommand("session", "Started by epipe serve");
   session->group("");  // not in --help

@@ -156,7 +156,7 @@ std::string nearest(const std::string& word, const std::vector<std::string>& can
 void share_config(CLI::App& app) {
   for (CLI::App* const command : app.get_subcommands([](const CLI::App*) { return true; })) {
     command->fallthrough();
-    if (command->get_subcommands([](const CLI::App*) { return true; }).empty()) {
+    if (command->get_require_subcommand_min() == 0) {  // it runs by itself
       command->footer(fmt::format("--config FILE.toml     Flags from a file, under [{}]; flags given on the command line override it",
                                   section_of(*command)));
     }

@@ -20,6 +20,7 @@
 #include <iostream>
 #include <iterator>
 #include <nlohmann/json.hpp>
+#include <sstream>
 #include <stdexcept>
 #include <thread>
 #include <utility>
@@ -43,6 +44,7 @@ std::string to_text(const SessionConfig& c) {
               {"reuse_bytes", c.reuse_bytes},
               {"name", c.name},
               {"ticket", c.ticket},
+              {"nice", c.nice},
               {"device", c.device},
               {"scripts", c.scripts},
               {"peers", c.peers},
@@ -63,6 +65,7 @@ SessionConfig from_text(const std::string& text) {
   c.reuse_bytes = j.at("reuse_bytes");
   c.name = j.at("name");
   c.ticket = j.at("ticket");
+  c.nice = j.at("nice");
   c.device = j.at("device");
   c.scripts = j.at("scripts").get<model::ScriptFiles>();
   c.peers = j.at("peers").get<std::vector<std::string>>();
@@ -157,6 +160,14 @@ void limit(__rlimit_resource resource, std::uint64_t value) {
   }
 }
 
+// Threads that begin later have it as well. Where the kernel groups processes by setsid() (autogroup), the group's level is what counts.
+void lower_priority(int levels) {
+  if (levels <= 0) return;
+  const int now = ::getpriority(PRIO_PROCESS, 0);
+  (void)::setpriority(PRIO_PROCESS, 0, std::min(19, now + levels));
+  std::ofstream("/proc/self/autogroup") << std::min(19, now + levels);
+}
+
 // OpenBLAS takes a buffer of more than 100 MB for every thread when a product first needs it, and tries for ever when it gets none. Here it
 // gets them before there is a limit.
 void warm_up_blas(const SessionLimits& limits) {
@@ -195,11 +206,27 @@ SessionConfig become_session() {
   } catch (const json::exception&) {
     throw std::runtime_error("\"epipe session\" is started by \"epipe serve\", not by hand");
   }
-  ::setsid();             // Ctrl-C is for the server, which tells its sessions
+  ::setsid();  // Ctrl-C is for the server, which tells its sessions
+  lower_priority(config.nice);
   limit(RLIMIT_CORE, 0);  // a core file would hold the client's weights
   if (config.purpose != SessionConfig::Purpose::kMeasureLink) warm_up_blas(config.limits);
   if (config.limits.memory_bytes > 0) limit(RLIMIT_DATA, config.limits.memory_bytes);
   return config;
+}
+
+// Fields 14 and 15 of stat, counted behind the name, which may hold anything but ends with the last parenthesis.
+double cpu_seconds(pid_t pid) {
+  std::ifstream file(fmt::format("/proc/{}/stat", pid));
+  const std::string text{std::istreambuf_iterator<char>(file), {}};
+  const auto name_end = text.rfind(')');
+  if (name_end == std::string::npos) return 0;
+  std::istringstream fields(text.substr(name_end + 1));
+  std::string skipped;
+  for (int field = 3; field < 14; ++field) fields >> skipped;
+  double user = 0;
+  double system = 0;
+  fields >> user >> system;
+  return fields ? (user + system) / static_cast<double>(::sysconf(_SC_CLK_TCK)) : 0;
 }
 
 // The sixth number of statm: pages of data and stack.

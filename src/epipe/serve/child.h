@@ -24,5 +24,7 @@ SessionConfig become_session();
 
 // Bytes of a process that the limit on a session's memory counts; 0 when it is gone.
 std::uint64_t held_bytes(pid_t pid);
+// What a process has had of the CPU, all its threads together; 0 when it is gone.
+double cpu_seconds(pid_t pid);
 
 }  // namespace epipe::serve

@@ -52,9 +52,10 @@ struct ServeConfig {
   transport::ConnectConfig dial;   // how they dial them
   double drain_seconds = 60;       // sessions have this long to be saved when the server is told to end
   std::string metrics;             // HOST:PORT of /metrics and /healthz; empty: none
+  std::string audit_log;           // a file; empty: none
   std::string version;             // of the program, for the metrics
-  // Renewal without a restart: when `renew` becomes true, the server sets it back and asks for what is valid from now on. What is thrown
-  // is logged, and the old ones stay. Null: never.
+  // Renewal without a restart: when `renew` becomes true, the server sets it back, opens the audit log again, and asks for what is valid
+  // from now on. What is thrown is logged, and the old ones stay. Null: never.
   std::atomic<bool>* renew = nullptr;
   std::function<Credentials()> read_credentials{};
 

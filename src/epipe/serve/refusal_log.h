@@ -13,10 +13,11 @@ namespace epipe::serve {
 // minute. Any thread.
 class RefusalLog {
  public:
-  // `write` gets lines.
-  explicit RefusalLog(std::function<void(const std::string&)> write) : write_(std::move(write)) {}
+  // `write` gets lines; `tell` the same in parts: who was refused, as far as it is known, why, and how often.
+  using Tell = std::function<void(const std::string& who, const std::string& reason, int times)>;
+  explicit RefusalLog(std::function<void(const std::string&)> write, Tell tell = {}) : write_(std::move(write)), tell_(std::move(tell)) {}
 
-  // `peer` is "ipv4:HOST:PORT" or "HOST:PORT".
+  // `peer` is "ipv4:HOST:PORT" or "HOST:PORT", after "NAME@" where the client has a name.
   void add(const std::string& peer, const std::string& reason);
   // Writes what is due, or at the end all that is left.
   void flush(bool all = false);
@@ -25,10 +26,13 @@ class RefusalLog {
   struct Count {
     Stopwatch since{};  // the last line
     int more = 0;       // that no line has told of
+    std::string host{};
+    std::string reason{};
   };
-  void write_count(const std::string& who, Count& count);
+  void write_count(Count& count);
 
   const std::function<void(const std::string&)> write_;
+  const Tell tell_;
   std::mutex mutex_;
   std::map<std::string, Count> counts_;  // by host and reason
 };

@@ -7,22 +7,26 @@
 #include <algorithm>
 #include <cerrno>
 #include <csignal>
-#include <list>
+#include <ctime>
+#include <limits>
 #include <map>
-#include <mutex>
+#include <nlohmann/json.hpp>
 #include <thread>
+#include <utility>
 
 #include "epipe/base/clock.h"
 #include "epipe/base/file.h"
+#include "epipe/base/printable.h"
 #include "epipe/monitor/http_server.h"
+#include "epipe/serve/admin_socket.h"
+#include "epipe/serve/audit_log.h"
 #include "epipe/serve/certificate_watch.h"
 #include "epipe/serve/child.h"
+#include "epipe/serve/client_links.h"
 #include "epipe/serve/log.h"
 #include "epipe/serve/refusal_log.h"
 #include "epipe/serve/sessions.h"
-#include "epipe/transport/connector.h"
 #include "epipe/transport/listener.h"
-#include "epipe/transport/relay.h"
 
 namespace epipe::serve {
 namespace {
@@ -30,12 +34,9 @@ namespace {
 using transport::Incoming;
 using transport::Refusal;
 
-constexpr double kStartSeconds = 60;                              // of a new process, on a busy machine
-constexpr transport::Timeout kAnswer = std::chrono::seconds(10);  // of a session that runs
-constexpr std::uint64_t kRoomBytes = 250'000'000;                 // threads and buffers of a client's links; measured: 150
-constexpr std::uint64_t kRoomOfCore = 8'000'000;                  // gRPC has threads for each
-constexpr int kLinksOfSession = 32;                               // commands, and a data channel for each cut
-constexpr int kSpareLinks = 8;                                    // measurements, and those who are about to be refused
+constexpr std::uint64_t kRoomBytes = 250'000'000;  // threads and buffers of a client's links; measured: 150
+constexpr std::uint64_t kRoomOfCore = 8'000'000;   // gRPC has threads for each
+constexpr int kSpareLinks = 8;                     // measurements, and those who are about to be refused
 constexpr int kConnectionsOfSession = 4;
 constexpr int kSpareConnections = 64;
 constexpr int kOtherFiles = 64;  // descriptors that are no connection's
@@ -44,8 +45,6 @@ std::string value_of(const std::map<std::string, std::string>& about, const std:
   const auto found = about.find(key);
   return found == about.end() ? "" : found->second;
 }
-
-std::string socket_path(const std::string& address) { return address.substr(std::string_view("unix:").size()); }
 
 // As many descriptors as the system grants this process; returns how many.
 int raise_file_limit() {
@@ -71,42 +70,42 @@ void require_room(SessionLimits limits, const std::vector<Client>& clients) {
                   static_cast<double>(least) / 1e9, static_cast<double>(limits.memory_bytes) / 1e9));
 }
 
-// A thread that opens the inner link of a client, and whether it is done.
-struct Connecting {
-  std::string session;
-  std::thread thread;
-  std::shared_ptr<std::atomic<bool>> done = std::make_shared<std::atomic<bool>>(false);  // shared with the thread
-};
-
-struct Connected {
-  std::string session;
-  std::unique_ptr<transport::Relay> relay;
-};
-
 class Server {
  public:
   explicit Server(const ServeConfig& config)
       : config_(config),
-        refusals_([](const std::string& line) { log("{}", line); }),
+        audit_(config.audit_log),
+        refusals_([](const std::string& line) { log("{}", line); },
+                  [this](const std::string& who, const std::string& reason, int times) {
+                    audit_.write("refused", {{"who", who}, {"reason", reason}, {"times", times}});
+                  }),
         certificate_(config.listen, [](const std::string& line) { log("{}", line); }),
-        sessions_(config, metrics_),
+        sessions_(config, metrics_, audit_, [this](const std::string& name, const std::string& why) { links_.close(name, why); }),
+        links_(metrics_, refusals_, [this](const RunningSession& session, const std::string& why) { sessions_.kill(session, why); }),
         listener_(listen_config(), [this](Incoming i) { receive(std::move(i)); }) {
     if (!config.metrics.empty()) serve_metrics();
+    admin_ = std::make_unique<AdminSocket>(config.state_dir, [this](const AdminRequest& request) { return answer(request); });
+    audit_.write("server_begin", {{"version", config.version}, {"address", config.listen.address}, {"pid", ::getpid()}});
   }
   ~Server() {
-    http_ = nullptr;  // its threads use the rest
+    admin_ = nullptr;  // its thread and those of the HTTP server use the rest
+    http_ = nullptr;
     listener_.shutdown();
-    for (auto& connecting : connecting_) connecting.thread.join();
+    sessions_.stop();
     refusals_.flush(true);
+    audit_.write("server_end", {{"seconds", life_.seconds()}});
   }
   Server(const Server&) = delete;
   Server& operator=(const Server&) = delete;
 
   int port() const { return listener_.port(); }
   bool listens() const { return listener_.alive(); }
+  bool drains() const { return draining_; }
+  bool is_time_up() const { return life_.seconds() >= drain_until_; }
 
-  // Certificates and tokens as their files have them now.
+  // Certificates and tokens as their files have them now, and the audit in the file of its name.
   void renew() {
+    audit_.reopen();
     try {
       const Credentials renewed = config_.read_credentials();
       CertificateWatch::require_valid(renewed.listen);
@@ -115,28 +114,67 @@ class Server {
       sessions_.renew(renewed);
       log("renewed: clients that connect from now on see the certificate and need the tokens of the files");
       certificate_.set(renewed.listen);
+      audit_.write("renewed", nlohmann::json::object());
     } catch (const std::exception& error) {
       log("not renewed, certificate and tokens are as they were: {}", error.what());
+      audit_.write("not_renewed", {{"reason", error.what()}});
     }
   }
 
-  void drain() {
-    draining_ = true;
+  // No new sessions; those that run have so many seconds to save and leave. Without a second nobody is asked: clients lose the connection,
+  // and go on with the next server from their newest checkpoint. Asked again, the sooner end counts.
+  void drain(double seconds) {
+    drain_until_ = std::min(drain_until_.load(), life_.seconds() + seconds);
+    if (draining_.exchange(true)) return;
+    log("{}", seconds > 0 ? "draining: no new sessions; running ones are saved" : "ending at once; clients go on with the next server");
+    audit_.write("drain", {{"seconds", seconds}});
     listener_.set_serving(false);
-    sessions_.drain();
+    if (seconds > 0) sessions_.drain();
   }
 
   // Keeps the sessions' limits and clears away what has ended; returns how many sessions run.
   std::size_t watch() {
     refusals_.flush();
     certificate_.warn();
-    clear();
+    links_.clear();
     const std::size_t running = sessions_.watch();
     sessions_.clean();
     return running;
   }
 
  private:
+  // By the thread of the admin socket.
+  nlohmann::json answer(const AdminRequest& request) {
+    switch (request.kind) {
+      case AdminRequest::Kind::kDrain: drain(request.seconds.value_or(config_.drain_seconds)); return status();
+      case AdminRequest::Kind::kEnd: return {{"ended", sessions_.end(request.session, request.reason)}};
+      case AdminRequest::Kind::kStatus: break;
+    }
+    return status();
+  }
+
+  nlohmann::json status() {
+    nlohmann::json status = sessions_.status();
+    const std::string address = config_.listen.address.substr(0, config_.listen.address.rfind(':'));
+    status.update({{"version", config_.version},
+                   {"pid", ::getpid()},
+                   {"address", fmt::format("{}:{}", address, port())},
+                   {"since", utc_text(since_)},
+                   {"device", config_.device},
+                   {"draining", draining_.load()},
+                   {"audit_lines_lost", audit_.lost()},
+                   {"limits",
+                    {{"sessions", config_.max_sessions},
+                     {"session_memory_bytes", config_.limits.memory_bytes},
+                     {"session_seconds", config_.limits.seconds},
+                     {"idle_seconds", config_.limits.idle_seconds},
+                     {"threads", config_.limits.threads},
+                     {"in_flight", config_.limits.in_flight}}}});
+    if (draining_) status["drain_seconds_left"] = std::max(0.0, drain_until_ - life_.seconds());
+    if (const auto end = certificate_.end()) status["certificate_until"] = utc_text(*end);
+    return status;
+  }
+
   transport::ListenConfig listen_config() {
     transport::ListenConfig listen = config_.listen;
     const int files = raise_file_limit();
@@ -144,7 +182,7 @@ class Server {
     // A link takes a descriptor here and another one to its session.
     listen.max_connections = std::clamp((files - kOtherFiles) / 3, 8, kConnectionsOfSession * config_.max_sessions + kSpareConnections);
     listen.max_per_address = std::max(4, listen.max_connections * 3 / 4);
-    listen.send_timeout = send_timeout(config_.limits);
+    listen.send_timeout = ClientLinks::send_timeout(config_.limits);
     listen.on_refused = [this](const std::string& peer, Refusal why, const std::string& reason) {
       metrics_.refused(why);
       refusals_.add(peer, reason);
@@ -176,10 +214,9 @@ class Server {
       page.gauge("epipe_certificate_expiry_timestamp_seconds", "when the server's certificate ends, in seconds since 1970",
                  static_cast<double>(*end));
     }
-    const std::lock_guard lock(mutex_);
     const char* const links = "clients' links to their sessions: commands, and a data channel for each cut";
-    page.gauge("epipe_links", links, static_cast<double>(connecting_.size()), {{"state", "opening"}});
-    page.gauge("epipe_links", links, static_cast<double>(connected_.size()), {{"state", "open"}});
+    page.gauge("epipe_links", links, links_.opening(), {{"state", "opening"}});
+    page.gauge("epipe_links", links, links_.open(), {{"state", "open"}});
     return page.text();
   }
 
@@ -187,10 +224,10 @@ class Server {
   void receive(Incoming incoming) {
     const auto asking = std::make_shared<Incoming>(std::move(incoming));  // shared with the thread that opens the link
     try {
-      connect(asking, session_for(*asking));
+      links_.connect(asking, session_for(*asking));
     } catch (const transport::Refused& refused) {
       metrics_.refused(refused.why());
-      refusals_.add(asking->peer(), refused.what());
+      refusals_.add(asking->token_name().empty() ? asking->peer() : asking->token_name() + "@" + asking->peer(), refused.what());
       asking->refuse(refused.why(), refused.what());
     } catch (const std::exception& error) {
       metrics_.refused(Refusal::kOther);
@@ -202,134 +239,59 @@ class Server {
   RunningSession session_for(const Incoming& incoming) {
     const auto& about = incoming.metadata();
     const std::string channel = value_of(about, "channel");
-    const std::string owner = incoming.token_name().empty() ? incoming.credential() : "client " + incoming.token_name();
-    if (channel == "measure") return sessions_.start_measuring(owner, incoming.peer());
-    RunningSession session = sessions_.find_or_start(
-        {value_of(about, "session"), value_of(about, "ticket"), incoming.credential(), incoming.token_name(), incoming.peer(),
-         channel == "commands"});
-    if (links_of(session.name) >= kLinksOfSession) {
+    const SessionRequest request{value_of(about, "session"), value_of(about, "ticket"), incoming.credential(),
+                                 incoming.token_name(),      incoming.peer(),           who_of(incoming),
+                                 channel == "commands"};
+    if (channel == "measure") return sessions_.start_measuring(request);
+    RunningSession session = sessions_.find_or_start(request);
+    if (links_.count(session.name) >= kLinksOfSession) {
       throw transport::Refused(Refusal::kFull, fmt::format("a session has at most {} links", kLinksOfSession));
     }
     return session;
   }
 
-  int links_of(const std::string& session) {
-    const std::lock_guard lock(mutex_);
-    const auto of_session = [&](const auto& entry) { return entry.session == session; };
-    return static_cast<int>(std::count_if(connecting_.begin(), connecting_.end(), of_session) +
-                            std::count_if(connected_.begin(), connected_.end(), of_session));
+  // For people. No name looks like the others.
+  std::string who_of(const Incoming& incoming) const {
+    if (!incoming.token_name().empty()) return incoming.token_name();
+    if (!incoming.credential().empty()) return "certificate:" + printable(incoming.certificate_name(), 64);
+    return config_.listen.insecure && config_.listen.tokens.empty() ? "anybody" : "token";
   }
 
-  void connect(const std::shared_ptr<Incoming>& asking, const RunningSession& session) {
-    Connecting connecting;
-    connecting.session = session.name;
-    const std::lock_guard lock(mutex_);
-    connecting.thread = std::thread([this, session, done = connecting.done, asking] {
-      open(*asking, session);
-      *done = true;
-    });
-    connecting_.push_back(std::move(connecting));
-  }
-
-  void open(Incoming& incoming, const RunningSession& session) {
-    try {
-      auto inner = open_inner(session, incoming.metadata());
-      const auto on_piece = [this, activity = session.activity](bool from_client, std::size_t bytes) {
-        activity->message(from_client);
-        metrics_.relayed(from_client, bytes);
-      };
-      auto relay =
-          std::make_unique<transport::Relay>(incoming.accept(), std::move(inner), transport::Relay::Observer{.on_piece = on_piece});
-      const std::lock_guard lock(mutex_);
-      connected_.push_back({session.name, std::move(relay)});
-    } catch (const transport::Refused& refused) {
-      metrics_.refused(refused.why());
-      refusals_.add(incoming.peer(), refused.what());
-      incoming.refuse(refused.why(), "the session: " + std::string(refused.what()));
-    } catch (const std::exception& error) {
-      sessions_.kill(session, error.what());
-      incoming.refuse(Refusal::kOther, "the session did not answer and was ended; connect again");
-    }
-  }
-
-  // A session that was just started takes a moment to listen, and another between its socket's name and the first connection. One that runs
-  // answers, or it hangs.
-  std::unique_ptr<transport::Link> open_inner(const RunningSession& session, const std::map<std::string, std::string>& about) {
-    transport::ConnectConfig dial;
-    dial.address = session.socket;
-    dial.insecure = true;
-    dial.connect_timeout = kAnswer;
-    dial.send_timeout = send_timeout(session.limits);
-    const std::string path = socket_path(session.socket);
-    for (const Stopwatch watch;; std::this_thread::sleep_for(std::chrono::milliseconds(10))) {
-      const bool listens = ::access(path.c_str(), F_OK) == 0;
-      try {
-        if (listens) return transport::Connector(dial).open(about);
-      } catch (const transport::Refused&) {
-        throw;
-      } catch (const transport::ConnectionLost&) {
-        if (watch.seconds() > std::chrono::duration<double>(kAnswer).count()) {
-          throw std::runtime_error(fmt::format("it does not take a link within {} s", kAnswer.count() / 1000));
-        }
-      }
-      if (!listens && watch.seconds() > kStartSeconds) throw std::runtime_error("it did not start in time");
-      if (::kill(session.pid, 0) != 0) throw std::runtime_error("its process is gone");
-    }
-  }
-
-  static transport::Timeout send_timeout(const SessionLimits& limits) {
-    return transport::Timeout(static_cast<std::int64_t>(1000 * std::max(limits.idle_seconds, limits.timeout)));
-  }
-
-  // Relays are joined without the lock: one that ends waits for its peers.
-  void clear() {
-    std::list<Connecting> done;
-    std::list<Connected> ended;
-    const auto take = [](auto& from, auto& to, const auto& is_over) {
-      for (auto entry = from.begin(); entry != from.end();) {
-        const auto next = std::next(entry);
-        if (is_over(*entry)) to.splice(to.end(), from, entry);
-        entry = next;
-      }
-    };
-    {
-      const std::lock_guard lock(mutex_);
-      take(connecting_, done, [](const Connecting& connecting) { return connecting.done->load(); });
-      take(connected_, ended, [](const Connected& connected) { return connected.relay->ended(); });
-    }
-    for (auto& connecting : done) connecting.thread.join();
-  }
-
+  const Stopwatch life_{};
+  const std::time_t since_ = std::time(nullptr);
   ServeConfig config_;
+  AuditLog audit_;
   RefusalLog refusals_;
   ServerMetrics metrics_;
   std::atomic<bool> draining_ = false;
+  std::atomic<double> drain_until_ = std::numeric_limits<double>::infinity();  // of life_
   CertificateWatch certificate_;
   Sessions sessions_;
-  std::mutex mutex_;  // guards what follows
-  std::list<Connecting> connecting_;
-  std::list<Connected> connected_;
+  ClientLinks links_;
   transport::Listener listener_;               // its thread uses all of the above
-  std::unique_ptr<monitor::HttpServer> http_;  // last: so do its threads; null without --metrics
+  std::unique_ptr<monitor::HttpServer> http_;  // so do its threads; null without --metrics
+  std::unique_ptr<AdminSocket> admin_;         // and its
 };
 
 }  // namespace
 
 void serve(const ServeConfig& config, const std::atomic<bool>& stop, const std::function<void(int port)>& on_ready) {
   std::signal(SIGPIPE, SIG_IGN);  // of a log that nobody reads any more
+  std::signal(SIGXFSZ, SIG_IGN);  // of a file that may not grow: a write says so as well
   require_room(config.limits, config.clients);
   Server server(config);
   on_ready(server.port());
   const auto tick = [] { std::this_thread::sleep_for(std::chrono::milliseconds(100)); };
-  while (!stop && server.listens()) {
+  while (!stop && !server.drains() && server.listens()) {
     if (config.renew != nullptr && config.renew->exchange(false)) server.renew();
     server.watch();
     tick();
   }
   const bool deaf = !server.listens();
-  log("draining: no new sessions; running ones are saved");
-  server.drain();
-  for (const Stopwatch watch; server.watch() > 0 && watch.seconds() < config.drain_seconds;) tick();
+  if (stop || deaf) server.drain(config.drain_seconds);
+  for (bool told = stop; server.watch() > 0 && !server.is_time_up(); tick()) {
+    if (stop && !std::exchange(told, true)) server.drain(config.drain_seconds);
+  }
   if (deaf) throw std::runtime_error("the operating system closed the listening socket; start the server again");
 }
 

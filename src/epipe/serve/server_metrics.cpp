@@ -10,11 +10,12 @@ namespace {
 using monitor::MetricPage;
 using transport::Refusal;
 
-constexpr std::array<std::pair<Refusal, const char*>, 6> kRefusals = {{{Refusal::kUnauthenticated, "unauthenticated"},
+constexpr std::array<std::pair<Refusal, const char*>, 7> kRefusals = {{{Refusal::kUnauthenticated, "unauthenticated"},
                                                                        {Refusal::kUntrusted, "untrusted"},
                                                                        {Refusal::kVersion, "version"},
                                                                        {Refusal::kFull, "full"},
                                                                        {Refusal::kNotFound, "not_found"},
+                                                                       {Refusal::kEnded, "ended"},
                                                                        {Refusal::kOther, "other"}}};
 constexpr std::array<std::pair<SessionEnd, const char*>, 3> kEnds = {
     {{SessionEnd::kLeft, "left"}, {SessionEnd::kKilled, "killed"}, {SessionEnd::kFailed, "failed"}}};

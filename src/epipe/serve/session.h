@@ -23,6 +23,7 @@ struct SessionConfig {
   std::string name;               // with the ticket, what a peer shows
   std::string ticket;
   SessionLimits limits;
+  int nice = 0;  // levels above the server's: its share where the CPU is short
   std::string device = "cpu";
   model::ScriptFiles scripts;
   std::vector<std::string> peers;

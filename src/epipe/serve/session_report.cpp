@@ -7,14 +7,19 @@
 #include <array>
 #include <cerrno>
 #include <cstring>
+#include <nlohmann/json.hpp>
 #include <stdexcept>
 #include <string>
 #include <utility>
+
+#include "epipe/base/printable.h"
 
 namespace epipe::serve {
 namespace {
 
 constexpr double kReportSeconds = 1;
+constexpr std::string_view kModel = "model ";  // begins a message that is no report
+constexpr std::size_t kModelBytes = 48;
 constexpr int kMostReads = 4;  // at a time: a session that sends more waits, and its messages with it
 
 void close_end(int& end) {
@@ -34,6 +39,11 @@ session::Reply CountingParticipant::handle(const session::Command& command) {
 }
 
 void CountingParticipant::count(const session::Command& command, const session::Reply& reply) {
+  const auto* const configure = std::get_if<session::ConfigureCommand>(&command);
+  if (configure != nullptr && std::holds_alternative<session::ConfigureReply>(reply) && configure->spec.is_object()) {
+    const auto name = configure->spec.find("model");
+    if (name != configure->spec.end() && name->is_string()) send_model(name->get<std::string>());
+  }
   const auto* const step = std::get_if<session::StepCommand>(&command);
   const auto* const stepped = std::get_if<session::StepReply>(&reply);
   if (step != nullptr && stepped != nullptr && step->training) {
@@ -59,6 +69,11 @@ void CountingParticipant::send() const {
   if (text.size() <= session::kMaxTotalsBytes) (void)::send(socket_, text.data(), text.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
 }
 
+void CountingParticipant::send_model(const std::string& name) const {
+  const std::string text = std::string(kModel) + name.substr(0, kModelBytes);
+  if (socket_ >= 0) (void)::send(socket_, text.data(), text.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
+}
+
 SessionReports::SessionReports() {
   std::array<int, 2> ends{};
   if (::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends.data()) != 0) {
@@ -81,7 +96,12 @@ void SessionReports::read(double seconds) {
   for (int i = 0; i < kMostReads; ++i) {
     const ssize_t got = ::recv(server_end_, buffer.data(), buffer.size(), MSG_DONTWAIT | MSG_TRUNC);
     if (got <= 0) break;
-    last = static_cast<std::size_t>(got) <= buffer.size() ? buffer.substr(0, static_cast<std::size_t>(got)) : "too long";
+    const auto bytes = static_cast<std::size_t>(got);
+    if (bytes <= kModel.size() + kModelBytes && std::string_view(buffer).substr(0, bytes).starts_with(kModel)) {
+      model_ = printable(std::string_view(buffer).substr(kModel.size(), bytes - kModel.size()), kModelBytes);
+      continue;
+    }
+    last = bytes <= buffer.size() ? buffer.substr(0, bytes) : "too long";
   }
   if (last.empty()) return;
   auto reported = session::step_totals_from_text(last);

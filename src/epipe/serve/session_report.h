@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 
 #include "epipe/base/clock.h"
 #include "epipe/session/participant.h"
@@ -27,6 +28,7 @@ class CountingParticipant final : public session::Participant {
  private:
   void count(const session::Command& command, const session::Reply& reply);
   void send() const;
+  void send_model(const std::string& name) const;
 
   session::Participant& inner_;
   const int socket_;
@@ -48,12 +50,14 @@ class SessionReports {
   // Takes what has arrived; `seconds`: how long the session has lived.
   void read(double seconds);
   const session::StepTotals& totals() const { return totals_; }
+  const std::string& model() const { return model_; }  // as the session calls it: printable, short; empty before it has one
   std::uint64_t rejected() const { return rejected_; }
 
  private:
   int server_end_ = -1;
   int session_end_ = -1;
   session::StepTotals totals_;
+  std::string model_;
   std::uint64_t rejected_ = 0;
 };
 

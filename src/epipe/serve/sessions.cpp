@@ -1,10 +1,13 @@
 #include "epipe/serve/sessions.h"
 
 #include <fmt/format.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 
 #include <algorithm>
+#include <cmath>
 #include <csignal>
+#include <nlohmann/json.hpp>
 
 #include "epipe/base/file.h"
 #include "epipe/base/secret.h"
@@ -22,6 +25,8 @@ using transport::Refused;
 constexpr double kFirstCommandSeconds = 20;        // a session whose client says nothing is not worth its place
 constexpr double kGraceSeconds = 5;                // a session may end itself, and say why, before it is killed
 constexpr std::uint64_t kStackBytes = 64'000'000;  // the kernel's limit does not count it
+constexpr double kCountSeconds = 1;                // between two looks at what sessions have used
+constexpr double kLeaveSeconds = 60;               // to save and leave
 constexpr int kMeasuring = 2;                      // processes that answer measuring clients, one for each credential
 constexpr double kMeasuringSeconds = 600;
 constexpr double kMeasuringIdleSeconds = 30;
@@ -42,11 +47,9 @@ SessionLimits limits_for(SessionLimits limits, const Client* client) {
   return limits;
 }
 
-void end(RunningSession& session, const std::string& reason) {
-  log("{} is ended: {}", shown(session), reason);
-  session.condemned = true;
-  ::kill(session.pid, SIGKILL);
-}
+double seconds_of(const timeval& time) { return static_cast<double>(time.tv_sec) + 1e-6 * static_cast<double>(time.tv_usec); }
+
+const char* how_of(SessionEnd how) { return how == SessionEnd::kLeft ? "left" : how == SessionEnd::kKilled ? "killed" : "failed"; }
 
 }  // namespace
 
@@ -54,7 +57,7 @@ std::string excess_of(const RunningSession& session) {
   const SessionLimits& limits = session.limits;
   const Activity& activity = *session.activity;
   if (out_of_time(session)) return fmt::format("it has had its {} s", limits.seconds);
-  if (!activity.heard() && session.life.seconds() > kFirstCommandSeconds) {
+  if (!activity.heard() && activity.waiting_seconds() > (activity.was_opened() ? 0 : kStartSeconds) + kFirstCommandSeconds) {
     return fmt::format("its client said nothing for {} s", kFirstCommandSeconds);
   }
   // Within a step nothing may pass for `timeout`; otherwise the session is idle, or does not answer.
@@ -67,18 +70,34 @@ std::string excess_of(const RunningSession& session) {
                      static_cast<double>(limits.memory_bytes) / 1e9);
 }
 
-Sessions::Sessions(const ServeConfig& config, ServerMetrics& metrics)
-    : config_(config), metrics_(metrics), store_(config.state_dir, config.state, config.max_sessions) {}
+Sessions::Sessions(const ServeConfig& config, ServerMetrics& metrics, AuditLog& audit, OnEnding on_ending)
+    : config_(config),
+      metrics_(metrics),
+      audit_(audit),
+      on_ending_(std::move(on_ending)),
+      store_(config.state_dir, config.state, config.max_sessions),
+      usage_(config.state_dir + "/usage.json") {}
 
-Sessions::~Sessions() {
-  for (const auto& [name, session] : running_) ::kill(session.pid, SIGKILL);
-  for (const auto& [name, session] : running_) ::waitpid(session.pid, nullptr, 0);
+Sessions::~Sessions() { stop(); }
+
+void Sessions::stop() {
+  const std::lock_guard lock(mutex_);
+  draining_ = true;
+  for (auto& [name, session] : running_) {
+    ::kill(session.pid, SIGKILL);
+    session.condemned = true;
+    if (session.reason.empty()) session.reason = "the server ends";
+  }
+  for (auto& [name, session] : running_) has_ended(session, 0);
+  running_.clear();
+  usage_.save(true);
 }
 
 RunningSession Sessions::find_or_start(const SessionRequest& request) {
   watch();
   if (!is_session_name(request.name) || !is_ticket(request.ticket)) throw Refused(Refusal::kNotFound, "a session is named by hex digits");
   const std::lock_guard lock(mutex_);
+  if (const auto ended = ended_.find(request.name); ended != ended_.end()) throw Refused(Refusal::kEnded, ended->second);
   if (const auto found = running_.find(request.name); found != running_.end()) {
     if (!equal_secret(found->second.ticket, request.ticket)) throw Refused(Refusal::kUnauthenticated, "not your session");
     return found->second;
@@ -91,15 +110,17 @@ RunningSession Sessions::find_or_start(const SessionRequest& request) {
   session.reuse_bytes = config_.state.reuse_bytes;
   session.name = request.name;
   session.ticket = request.ticket;
-  session.limits = limits_for(config_.limits, find_client(request.client));
+  const Client* const client = find_client(request.client);
+  session.limits = limits_for(config_.limits, client);
+  session.nice = nice_of(client);
   session.device = config_.device;
   session.scripts = config_.scripts;
   session.peers = config_.peers;
   session.dial = config_.dial;
-  return start(std::move(session), state, owner_of(request), request.client.empty() ? request.peer : request.client + "@" + request.peer);
+  return start(std::move(session), state, request);
 }
 
-void Sessions::check_room(const SessionRequest& request) const {
+void Sessions::check_room(const SessionRequest& request) {
   if (!request.may_start) throw Refused(Refusal::kNotFound, "no such session");
   if (expired_.contains(request.name)) {
     throw Refused(Refusal::kOther, fmt::format("the session has had its {} seconds on this server", config_.limits.seconds));
@@ -114,6 +135,18 @@ void Sessions::check_room(const SessionRequest& request) const {
   if (running_of(Purpose::kTrain, owner) >= share) {
     throw Refused(Refusal::kFull, fmt::format("your credential has its {} sessions on this server, try again later", share));
   }
+  if (client == nullptr) return;
+  const std::string spent = quota_spent(*client, usage_.today(client->name), usage_.next_day());
+  if (!spent.empty()) throw Refused(Refusal::kFull, spent);
+}
+
+// The scheduler of the kernel gives a level of nice 1.25 times the CPU of the next one. Only root may go below the server's own level, so
+// that is for the largest weight.
+int Sessions::nice_of(const Client* client) const {
+  int most = 1;
+  for (const Client& other : config_.clients) most = std::max(most, other.weight);
+  const int weight = client == nullptr ? 1 : std::max(1, client->weight);
+  return std::min(19, static_cast<int>(std::lround(std::log(static_cast<double>(most) / weight) / std::log(1.25))));
 }
 
 const Client* Sessions::find_client(const std::string& name) const {
@@ -122,11 +155,11 @@ const Client* Sessions::find_client(const std::string& name) const {
   return found == config_.clients.end() ? nullptr : &*found;
 }
 
-RunningSession Sessions::start_measuring(const std::string& credential, const std::string& peer) {
+RunningSession Sessions::start_measuring(const SessionRequest& request) {
   watch();
   const std::lock_guard lock(mutex_);
   if (draining_) throw Refused(Refusal::kFull, "the server is about to end");
-  if (running(Purpose::kMeasureLink) >= kMeasuring || running_of(Purpose::kMeasureLink, credential) > 0) {
+  if (running(Purpose::kMeasureLink) >= kMeasuring || running_of(Purpose::kMeasureLink, owner_of(request)) > 0) {
     throw Refused(Refusal::kFull, "somebody measures already, try again later");
   }
   SessionConfig session;
@@ -136,47 +169,122 @@ RunningSession Sessions::start_measuring(const std::string& credential, const st
   session.limits.seconds = kMeasuringSeconds;
   session.limits.idle_seconds = kMeasuringIdleSeconds;
   session.limits.timeout = kMeasuringIdleSeconds;
-  return start(std::move(session), nullptr, credential, peer);
+  return start(std::move(session), nullptr, request);
 }
 
-RunningSession Sessions::start(SessionConfig config, StateStore::Claim state, const std::string& credential, const std::string& peer) {
+RunningSession Sessions::start(SessionConfig config, StateStore::Claim state, const SessionRequest& request) {
   const std::string path = sockets_.path() + "/" + config.name;
   (void)remove_tree(path);  // of an earlier process of the session
   config.socket = "unix:" + path;
   const auto reports = config.purpose == Purpose::kTrain ? std::make_shared<SessionReports>() : nullptr;  // shared with copies below
   const pid_t pid = start_session(config, reports ? reports->session_end() : -1);
   if (reports) reports->close_session_end();
-  RunningSession session{pid, config.name, config.ticket, config.socket, credential, config.purpose, config.limits, std::move(state)};
+  RunningSession session{pid,           config.name,     config.ticket, config.socket, owner_of(request), config.purpose,
+                         config.limits, std::move(state)};
+  session.who = request.who;
+  session.client = request.client;
+  session.peer = request.peer;
   session.reports = reports;
   running_[session.name] = session;
   if (reports) metrics_.started();
-  log("{} for {} in process {}", shown(session), peer, session.pid);
+  log("{} for {} in process {}", shown(session), request.client.empty() ? request.peer : request.client + "@" + request.peer, session.pid);
+  audit_.write("session_begin", {{"session", session.name}, {"who", session.who}, {"peer", session.peer}});
   return session;
+}
+
+void Sessions::condemn(RunningSession& session, const std::string& reason) {
+  log("{} is ended: {}", shown(session), reason);
+  session.condemned = true;
+  session.reason = reason;
+  if (on_ending_) on_ending_(session.name, "the server ended the session: " + reason);
+  ::kill(session.pid, SIGKILL);
 }
 
 std::size_t Sessions::watch() {
   const std::lock_guard lock(mutex_);
+  const bool count = since_counted_.seconds() > kCountSeconds;
   for (auto& [name, session] : running_) {
     if (session.reports) session.reports->read(session.life.seconds());
-    const std::string reason = session.condemned ? "" : excess_of(session);
+    if (session.condemned) continue;
+    if (count) {
+      const bool on_cpu = config_.device == "cpu";
+      const double busy = session.activity->silent_seconds() < kCountSeconds ? since_counted_.seconds() : 0;
+      count_use(session, on_cpu ? cpu_seconds(session.pid) : session.device_seconds + busy);
+      keep_quota(session);
+    }
+    const std::string reason = excess_of(session);
     if (reason.empty()) continue;
     if (out_of_time(session)) expired_.insert(name);
-    end(session, reason);
+    condemn(session, reason);
   }
-  std::erase_if(running_, [this](const auto& entry) { return has_ended(entry.second); });
+  if (count) {
+    since_counted_ = {};
+    usage_.save();
+  }
+  for (auto entry = running_.begin(); entry != running_.end();) {
+    const auto next = std::next(entry);
+    if (has_ended(entry->second, WNOHANG)) running_.erase(entry);
+    entry = next;
+  }
   return running_.size();
 }
 
-bool Sessions::has_ended(const RunningSession& session) {
+// `device_seconds`: since the session began. A process that is gone says 0.
+void Sessions::count_use(RunningSession& session, double device_seconds) {
+  session.device_seconds = std::max(session.device_seconds, device_seconds);
+  if (session.client.empty()) return;
+  const Usage now{session.activity->received() + session.activity->sent(), session.device_seconds};
+  usage_.add(session.client, {now.bytes - session.counted.bytes, now.seconds - session.counted.seconds});
+  session.counted = now;
+}
+
+void Sessions::keep_quota(RunningSession& session) {
+  if (!session.leaving.empty()) {
+    if (session.since_asked.seconds() > kLeaveSeconds) condemn(session, session.leaving);
+    return;
+  }
+  const Client* const client = find_client(session.client);
+  if (client == nullptr || session.purpose != Purpose::kTrain) return;
+  session.leaving = quota_spent(*client, usage_.today(client->name), usage_.next_day());
+  if (session.leaving.empty()) return;
+  log("{} is asked to save and leave: {}", shown(session), session.leaving);
+  audit_.write("session_asked_to_leave", {{"session", session.name}, {"who", session.who}, {"reason", session.leaving}});
+  session.since_asked = {};
+  ::kill(session.pid, SIGTERM);
+}
+
+bool Sessions::has_ended(RunningSession& session, int options) {
   int status = 0;
-  if (::waitpid(session.pid, &status, WNOHANG) == 0) return false;
+  rusage used{};
+  if (::wait4(session.pid, &status, options, &used) == 0) return false;
+  if (config_.device == "cpu") count_use(session, seconds_of(used.ru_utime) + seconds_of(used.ru_stime));
   log("{} {}", shown(session), WIFSIGNALED(status) ? fmt::format("was ended by signal {}", WTERMSIG(status)) : "has ended");
-  if (!session.reports) return true;
-  session.reports->read(session.life.seconds());
+  if (session.reports) session.reports->read(session.life.seconds());
   const bool failed = WIFSIGNALED(status) || WEXITSTATUS(status) != 0;
   const SessionEnd how = session.condemned ? SessionEnd::kKilled : failed ? SessionEnd::kFailed : SessionEnd::kLeft;
-  metrics_.ended(how, session.reports->totals(), session.reports->rejected());
+  if (session.reports) metrics_.ended(how, session.reports->totals(), session.reports->rejected());
+  nlohmann::json fields = work_of(session);
+  fields.update({{"session", session.name}, {"who", session.who}, {"how", how_of(how)}});
+  if (!session.reason.empty()) fields["reason"] = session.reason;
+  audit_.write("session_end", fields);
   return true;
+}
+
+std::string Sessions::end(const std::string& begins, const std::string& reason) {
+  const std::lock_guard lock(mutex_);
+  std::vector<RunningSession*> found;
+  for (auto& [name, session] : running_) {
+    if (name.starts_with(begins)) found.push_back(&session);
+  }
+  if (found.empty())
+    throw std::invalid_argument(fmt::format("no session {} runs here; \"epipe serve status\" lists those that do", begins));
+  if (found.size() > 1) throw std::invalid_argument(fmt::format("{} sessions begin with {}; give more digits", found.size(), begins));
+  RunningSession& session = *found.front();
+  const std::string why = reason.empty() ? "by its operator" : "by its operator: " + reason;
+  ended_[session.name] = "the session was ended " + why;
+  audit_.write("session_ended_by_operator", {{"session", session.name}, {"who", session.who}, {"reason", reason}});
+  if (!session.condemned) condemn(session, why);
+  return session.name;
 }
 
 void Sessions::show(monitor::MetricPage& page) {
@@ -208,7 +316,7 @@ void Sessions::kill(const RunningSession& session, const std::string& reason) {
   const std::lock_guard lock(mutex_);
   const auto found = running_.find(session.name);
   if (found == running_.end() || found->second.pid != session.pid) return;  // it has ended by itself, its process id may be another's
-  if (!found->second.condemned) end(found->second, reason);
+  if (!found->second.condemned) condemn(found->second, reason);
 }
 
 void Sessions::drain() {

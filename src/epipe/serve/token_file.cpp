@@ -26,11 +26,8 @@ constexpr std::size_t kMostHashes = 2;
 constexpr std::size_t kNameLetters = 32;
 constexpr double kMostGigabytes = 1e6;
 constexpr int kMostSessions = 1'000'000;
-
-bool is_name(std::string_view text) {
-  return !text.empty() && text.size() <= kNameLetters &&
-         text.find_first_not_of("abcdefghijklmnopqrstuvwxyz0123456789-_.") == std::string_view::npos;
-}
+constexpr double kMostSeconds = 1e9;
+constexpr int kMostWeight = 64;
 
 bool is_hash(std::string_view text) { return text.size() == 64 && text.find_first_not_of("0123456789abcdef") == std::string_view::npos; }
 
@@ -40,24 +37,43 @@ bool parse_number(std::string_view text, T& value) {
   return status == std::errc() && end == text.data() + text.size();
 }
 
+// A number above 0 and not above `most`, which was not given before.
+template <typename T>
+bool parse_limit_once(std::string_view text, T most, T& value) {
+  T number = 0;
+  if (value != 0 || !parse_number(text, number) || !(number > 0 && number <= most)) return false;
+  value = number;
+  return true;
+}
+
+// The same in GB; a little more than nothing is a byte.
+bool parse_gigabytes_once(std::string_view text, std::uint64_t& bytes) {
+  double gigabytes = 0;
+  if (bytes != 0 || !parse_limit_once(text, kMostGigabytes, gigabytes)) return false;
+  bytes = std::max<std::uint64_t>(1, static_cast<std::uint64_t>(std::llround(gigabytes * 1e9)));
+  return true;
+}
+
+bool parse_limit(std::string_view key, std::string_view value, Client& client) {
+  if (key == "sessions") {
+    int number = client.sessions.value_or(0);
+    if (!parse_limit_once(value, kMostSessions, number)) return false;
+    client.sessions = number;
+    return true;
+  }
+  if (key == "memory") return parse_gigabytes_once(value, client.memory_bytes);
+  if (key == "gb-per-day") return parse_gigabytes_once(value, client.bytes_per_day);
+  if (key == "seconds-per-day") return parse_limit_once(value, kMostSeconds, client.seconds_per_day);
+  return key == "weight" && parse_limit_once(value, kMostWeight, client.weight);
+}
+
 Result<void> parse_limit(std::string_view word, Client& client) {
   const auto equals = word.find('=');
-  const std::string_view key = word.substr(0, equals);
   const std::string_view value = equals == std::string_view::npos ? "" : word.substr(equals + 1);
-  if (key == "sessions" && !client.sessions) {
-    int number = 0;
-    if (!parse_number(value, number) || number < 1 || number > kMostSessions) return bad_file("expected sessions=N with N of at least 1");
-    client.sessions = number;
-  } else if (key == "memory" && client.memory_bytes == 0) {
-    double gigabytes = 0;
-    if (!parse_number(value, gigabytes) || !(gigabytes > 0 && gigabytes <= kMostGigabytes)) {
-      return bad_file("expected memory=GB, more than 0");
-    }
-    client.memory_bytes = std::max<std::uint64_t>(1, static_cast<std::uint64_t>(std::llround(gigabytes * 1e9)));
-  } else {
-    return bad_file("expected the limits sessions=N and memory=GB, each once");
-  }
-  return {};
+  if (parse_limit(word.substr(0, equals), value, client)) return {};
+  return bad_file(fmt::format(
+      "expected the limits sessions=N, memory=GB, gb-per-day=GB, seconds-per-day=S and weight=N (1 to {}), each once and above 0",
+      kMostWeight));
 }
 
 Result<Client> parse_client(const std::string& line) {
@@ -65,7 +81,7 @@ Result<Client> parse_client(const std::string& line) {
   Client client;
   std::string hashes;
   words >> client.name >> hashes;
-  if (!is_name(client.name)) {
+  if (!is_client_name(client.name)) {
     return bad_file(fmt::format("expected a name of a-z, 0-9, -, _ and ., at most {} letters", kNameLetters));
   }
   std::istringstream list(hashes);
@@ -94,6 +110,11 @@ Result<std::string> read_text(const std::string& path) {
 }
 
 }  // namespace
+
+bool is_client_name(std::string_view text) {
+  return !text.empty() && text.size() <= kNameLetters &&
+         text.find_first_not_of("abcdefghijklmnopqrstuvwxyz0123456789-_.") == std::string_view::npos;
+}
 
 Result<std::vector<Client>> parse_token_file(std::string_view text) {
   std::vector<Client> clients;

@@ -10,6 +10,7 @@ enum class Refusal {
   kVersion,          // a peer of another protocol version
   kFull,             // no room at the moment: try again later
   kNotFound,         // no such session or channel
+  kEnded,            // the listener's operator has ended what is asked for
   kOther,
 };
 
@@ -25,7 +26,7 @@ class Refused : public ConnectionLost {
 
 // Another try gets the same answer.
 inline bool is_final(const Refused& refused) {
-  return refused.why() == Refusal::kUnauthenticated || refused.why() == Refusal::kVersion;
+  return refused.why() == Refusal::kUnauthenticated || refused.why() == Refusal::kVersion || refused.why() == Refusal::kEnded;
 }
 
 }  // namespace epipe::transport

@@ -5,6 +5,8 @@
 #include <grpcpp/server.h>
 #include <grpcpp/server_builder.h>
 
+#include <atomic>
+#include <mutex>
 #include <optional>
 #include <set>
 #include <thread>
@@ -42,7 +44,7 @@ class Refuser final : public ::grpc::ServerGenericBidiReactor {
 // gRPC's server under one certificate. Connections stay with the server that took them, so renewed certificates need another one.
 class CertifiedServer final : public ::grpc::CallbackGenericService {
  public:
-  using Create = std::function<::grpc::ServerGenericBidiReactor*(::grpc::GenericCallbackServerContext*)>;
+  using Create = std::function<::grpc::ServerGenericBidiReactor*(::grpc::GenericCallbackServerContext*, CertifiedServer&)>;
   CertifiedServer(const ListenConfig& config, const Address& address, Create create) : create_(std::move(create)) {
     using Type = ::grpc::ServerBuilder::experimental_type::ExternalConnectionType;
     const auto credentials = server_credentials(config, address);
@@ -70,8 +72,12 @@ class CertifiedServer final : public ::grpc::CallbackGenericService {
   }
   void shutdown(Timeout grace) { server_->Shutdown(std::chrono::system_clock::now() + grace); }
 
+  std::atomic<int> streams = 0;  // open ones
+
  private:
-  ::grpc::ServerGenericBidiReactor* CreateReactor(::grpc::GenericCallbackServerContext* context) override { return create_(context); }
+  ::grpc::ServerGenericBidiReactor* CreateReactor(::grpc::GenericCallbackServerContext* context) override {
+    return create_(context, *this);
+  }
 
   const Create create_;
   std::unique_ptr<::grpc::experimental::ExternalConnectionAcceptor> connections_;  // null for Unix sockets
@@ -83,7 +89,7 @@ struct Listener::State {
   State(ListenConfig given, OnIncoming handler)
       : config(std::move(given)), on_incoming(std::move(handler)), asking(static_cast<std::size_t>(config.max_streams) + 1) {}
 
-  ::grpc::ServerGenericBidiReactor* create(::grpc::GenericCallbackServerContext* context);
+  ::grpc::ServerGenericBidiReactor* create(::grpc::GenericCallbackServerContext* context, CertifiedServer& server);
   ::grpc::ServerGenericBidiReactor* refuse(const ::grpc::GenericCallbackServerContext& context, const ::grpc::Status& status) const;
   ::grpc::Status check(const ::grpc::GenericCallbackServerContext& context, bool known) const;
   // The name of its token, or "" where it has another right to enter; nothing where it has none.
@@ -91,6 +97,7 @@ struct Listener::State {
   void listen();
   std::unique_ptr<CertifiedServer> make_server(const ListenConfig& certified);
   void renew(const ListenConfig& renewed);
+  void retire_servers();
   Acceptor::Handlers handlers();
   void answer();
   void stop();
@@ -99,18 +106,20 @@ struct Listener::State {
   const OnIncoming on_incoming;
   Streams asking;
   mutable std::mutex mutex;
-  std::set<ServerStream*> open;                           // guarded by the mutex; each stays until gRPC is done with it
-  bool stopped = false;                                   // likewise
-  bool serving = true;                                    // likewise
-  std::vector<std::string> tokens;                        // likewise
-  std::vector<NamedToken> named_tokens;                   // likewise
-  ListenConfig certificates;                              // of the newest server; the thread's that renews
-  std::vector<std::unique_ptr<CertifiedServer>> servers;  // likewise; the last takes connections, others keep those they have
-  std::unique_ptr<Acceptor> acceptor;                     // of TCP; null for Unix sockets
+  std::set<ServerStream*> open;          // guarded by the mutex; each stays until gRPC is done with it
+  bool stopped = false;                  // likewise
+  bool serving = true;                   // likewise
+  std::vector<std::string> tokens;       // likewise
+  std::vector<NamedToken> named_tokens;  // likewise
+  ListenConfig certificates;             // of the newest server; the thread's that renews
+  std::mutex taking;                     // of connections: held while the newest server gets one
+  std::vector<std::unique_ptr<CertifiedServer>>
+      servers;                         // the thread's that renews; the last takes connections, others keep those they have
+  std::unique_ptr<Acceptor> acceptor;  // of TCP; null for Unix sockets
   std::thread thread;
 };
 
-::grpc::ServerGenericBidiReactor* Listener::State::create(::grpc::GenericCallbackServerContext* context) {
+::grpc::ServerGenericBidiReactor* Listener::State::create(::grpc::GenericCallbackServerContext* context, CertifiedServer& server) {
   const auto client = find_client(*context);
   if (const auto status = check(*context, client.has_value()); !status.ok()) return refuse(*context, status);
   const std::lock_guard lock(mutex);
@@ -118,12 +127,14 @@ struct Listener::State {
   if (open.size() >= static_cast<std::size_t>(config.max_streams)) {
     return refuse(*context, refusal_status(Refusal::kFull, fmt::format("all {} links are taken; try again later", config.max_streams)));
   }
-  const auto forget = [this](ServerStream* done) {
+  const auto forget = [this, &server](ServerStream* done) {
     const std::lock_guard guard(mutex);
     open.erase(done);
+    --server.streams;
   };
   const auto stream = std::make_shared<ServerStream>(*context, config, *client, forget);
   open.insert(stream.get());
+  ++server.streams;
   auto* const reactor = stream->start();
   asking.push(stream);
   return reactor;
@@ -173,8 +184,9 @@ void Listener::State::listen() {
 }
 
 std::unique_ptr<CertifiedServer> Listener::State::make_server(const ListenConfig& certified) {
-  return std::make_unique<CertifiedServer>(certified, parse_address(config.address),
-                                           [this](::grpc::GenericCallbackServerContext* context) { return create(context); });
+  return std::make_unique<CertifiedServer>(
+      certified, parse_address(config.address),
+      [this](::grpc::GenericCallbackServerContext* context, CertifiedServer& server) { return create(context, server); });
 }
 
 void Listener::State::renew(const ListenConfig& renewed) {
@@ -187,23 +199,41 @@ void Listener::State::renew(const ListenConfig& renewed) {
   for (const auto& token : certified.tokens) (void)bearer(token);
   (void)server_credentials(certified, parse_address(config.address));
   auto server = same_certificates(certified, certificates) ? nullptr : make_server(certified);  // other tokens need no other server
-  const std::lock_guard lock(mutex);
-  tokens = certified.tokens;
-  named_tokens = certified.named_tokens;
-  if (!server) return;
-  server->set_serving(serving);
-  servers.push_back(std::move(server));
-  certificates = certified;
+  {
+    const std::scoped_lock lock(taking, mutex);
+    tokens = certified.tokens;
+    named_tokens = certified.named_tokens;
+    if (!server) return;
+    server->set_serving(serving);
+    servers.push_back(std::move(server));
+    certificates = certified;
+  }
+  retire_servers();
+}
+
+// Those without a stream have nothing to keep. The one before the newest may be about to get some, from connections that it just took: it
+// stays until the next renewal. So there are at most two and one for each stream that outlives renewals.
+void Listener::State::retire_servers() {
+  constexpr std::size_t kKept = 2;
+  std::vector<std::unique_ptr<CertifiedServer>> idle;
+  {
+    const std::scoped_lock lock(taking, mutex);
+    for (std::size_t i = 0; i + kKept < servers.size();) {
+      if (servers[i]->streams > 0) {
+        ++i;
+      } else {
+        idle.push_back(std::move(servers[i]));
+        servers.erase(servers.begin() + static_cast<std::ptrdiff_t>(i));
+      }
+    }
+  }
+  for (const auto& server : idle) server->shutdown(Timeout(0));  // without the lock: a stream that comes now asks for it when it ends
 }
 
 Acceptor::Handlers Listener::State::handlers() {
   const auto accepted = [this](int fd) {
-    CertifiedServer* newest = nullptr;  // it stays until the acceptor has stopped
-    {
-      const std::lock_guard lock(mutex);
-      newest = servers.back().get();
-    }
-    newest->take(fd);
+    const std::lock_guard lock(taking);  // not the mutex: gRPC may ask for a stream meanwhile
+    servers.back()->take(fd);
   };
   const auto refused = [this](const std::string& peer, const std::string& reason) {
     if (config.on_refused) config.on_refused(peer, Refusal::kFull, reason);

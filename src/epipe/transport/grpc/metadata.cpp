@@ -16,10 +16,11 @@ namespace {
 const std::string kAboutPrefix = "epipe-about-";
 constexpr const char* kBearer = "Bearer ";
 
-constexpr std::array<std::pair<Refusal, ::grpc::StatusCode>, 5> kCodes{{{Refusal::kUnauthenticated, ::grpc::StatusCode::UNAUTHENTICATED},
+constexpr std::array<std::pair<Refusal, ::grpc::StatusCode>, 6> kCodes{{{Refusal::kUnauthenticated, ::grpc::StatusCode::UNAUTHENTICATED},
                                                                         {Refusal::kVersion, ::grpc::StatusCode::FAILED_PRECONDITION},
                                                                         {Refusal::kFull, ::grpc::StatusCode::RESOURCE_EXHAUSTED},
                                                                         {Refusal::kNotFound, ::grpc::StatusCode::NOT_FOUND},
+                                                                        {Refusal::kEnded, ::grpc::StatusCode::PERMISSION_DENIED},
                                                                         {Refusal::kOther, ::grpc::StatusCode::ABORTED}}};
 
 bool is_printable(const std::string& text) {

@@ -1,0 +1,65 @@
+#pragma once
+
+#include <list>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+
+#include "epipe/serve/refusal_log.h"
+#include "epipe/serve/server_metrics.h"
+#include "epipe/serve/sessions.h"
+#include "epipe/transport/listener.h"
+#include "epipe/transport/relay.h"
+
+namespace epipe::serve {
+
+inline constexpr int kLinksOfSession = 32;  // commands, and a data channel for each cut
+
+// The links of clients to their sessions: each is opened by a thread of its own, then relayed until one side ends. Any thread.
+class ClientLinks {
+ public:
+  // Told of a session that does not take its client's link.
+  using OnHang = std::function<void(const RunningSession& session, const std::string& reason)>;
+  // The references outlive it.
+  ClientLinks(ServerMetrics& metrics, RefusalLog& refusals, OnHang on_hang)
+      : metrics_(metrics), refusals_(refusals), on_hang_(std::move(on_hang)) {}
+  ~ClientLinks();  // waits for those that are being opened
+  ClientLinks(const ClientLinks&) = delete;
+  ClientLinks& operator=(const ClientLinks&) = delete;
+
+  // Opens the link to the session and begins to relay; returns at once.
+  void connect(const std::shared_ptr<transport::Incoming>& asking, const RunningSession& session);
+  int count(const std::string& session) const;
+  int opening() const;
+  int open() const;
+  // Tells the clients of a session why it ends.
+  void close(const std::string& session, const std::string& reason);
+  // Clears away what has ended.
+  void clear();
+
+  static transport::Timeout send_timeout(const SessionLimits& limits);
+
+ private:
+  // A thread that opens the inner link of a client, and whether it is done.
+  struct Connecting {
+    std::string session;
+    std::thread thread;
+    std::shared_ptr<std::atomic<bool>> done = std::make_shared<std::atomic<bool>>(false);  // shared with the thread
+  };
+  struct Connected {
+    std::string session;
+    std::unique_ptr<transport::Relay> relay;
+  };
+  void open(transport::Incoming& incoming, const RunningSession& session);
+
+  ServerMetrics& metrics_;
+  RefusalLog& refusals_;
+  const OnHang on_hang_;
+  mutable std::mutex mutex_;  // guards what follows
+  std::list<Connecting> connecting_;
+  std::list<Connected> connected_;
+};
+
+}  // namespace epipe::serve
