@@ -15,9 +15,10 @@ namespace {
 using schedule::PerCut;
 
 constexpr std::uint64_t kMaxFileBytes = 1 << 20;
-constexpr std::array kFields = {"forward",         "backward",       "backward_input",  "backward_weights", "bytes_forward",  "bytes_backward",
-                                "encode_forward",  "encode_backward", "decode_forward", "decode_backward",  "carry_forward",  "carry_backward",
-                                "delay",           "latency",        "machine_of",      "cores",            "bytes_per_second"};
+constexpr std::array kFields = {"forward",        "backward",        "backward_input", "backward_weights", "bytes_forward",
+                                "bytes_backward", "encode_forward",  "encode_backward", "decode_forward",  "decode_backward",
+                                "carry_forward",  "carry_backward",  "delay",          "latency",          "machine_of",
+                                "cores",          "bytes_per_second"};
 
 nlohmann::json parse(const std::string& path) {
   const auto file = read_file(path, kMaxFileBytes);
