@@ -4,6 +4,8 @@
 
 #include <nlohmann/json.hpp>
 
+#include "epipe/train/probe.h"
+
 namespace epipe::train {
 namespace {
 
@@ -69,6 +71,23 @@ TEST(InFlightSetting, NeverAsksForMoreThanAServerAllows) {
   plan.chunks = 1000;
   plan.costs.delay = {10, 10};
   EXPECT_LE(resolve_in_flight("auto", plan), 64);
+}
+
+TEST(InFlightSetting, IsMeasuredWithServersBeforeARunBeginsAndNeverAgain) {
+  TrainConfig config;
+  config.in_flight = "auto";
+  EXPECT_FALSE(wants_measuring(config)) << "all workers are here";
+  config.connect = {"far:7000"};
+  EXPECT_TRUE(wants_measuring(config));
+  TrainConfig again = config;
+  again.resume = true;
+  EXPECT_FALSE(wants_measuring(again));
+  again = config;
+  again.schedule_costs = kRing;
+  EXPECT_FALSE(wants_measuring(again)) << "recorded";
+  again = config;
+  again.in_flight = "7";
+  EXPECT_FALSE(wants_measuring(again));
 }
 
 TEST(InFlightSetting, TravelsInThePlanAndIsCheckedThere) {
