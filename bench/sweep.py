@@ -3,7 +3,8 @@
 
 A line of RUNS is {"name": ..., "args": [...]}: the arguments of `epipe train` without --run-dir. With "eval", arguments of `epipe eval` in
 which RUN is the run's folder, the result has its loss as well: that of the trained model without any cut. Runs whose name is in RESULTS already are
-left out; after S seconds no new one begins, and after --until seconds those that run are ended, without a line."""
+left out; after S seconds no new one begins, and after --until seconds those that run are ended, without a line. Bytes per step include those of
+audits, which a result lists."""
 import argparse
 import concurrent.futures
 import json
@@ -27,9 +28,11 @@ def result_of(run, folder, seconds):
             sums = traffic.setdefault(f"{cut['cut']} {cut['direction']}", [0, 0])
             sums[0] += cut["wire_bytes"]
             sums[1] += cut["wire_bytes"] * 8 / cut["bits_per_value"] if cut["bits_per_value"] else 0
-    return run | {"steps": len(steps), "seconds": round(seconds, 1), "val_loss": epochs[-1]["val_loss"], "metric": epochs[-1]["metric"],
+    audits = [line for line in lines if line["kind"] == "audit"]
+    found = {"audits": audits, "audit_bytes": sum(audit["wire_bytes"] for audit in audits)} if audits else {}
+    return run | found | {"steps": len(steps), "seconds": round(seconds, 1), "val_loss": epochs[-1]["val_loss"], "metric": epochs[-1]["metric"],
                   "val_metrics": epochs[-1]["val_metrics"], "best": max(e["val_metric"] for e in epochs), "val_losses": [e["val_loss"] for e in epochs],
-                  "samples_per_s": epochs[-1]["samples_per_s"], "bytes_per_step": sum(b for b, _ in traffic.values()) / max(1, len(steps)),
+                  "samples_per_s": epochs[-1]["samples_per_s"], "bytes_per_step": (sum(b for b, _ in traffic.values()) + found.get("audit_bytes", 0)) / max(1, len(steps)),
                   "bits_per_value": {name: round(8 * b / max(1, v), 4) for name, (b, v) in traffic.items()}}
 
 

@@ -110,6 +110,31 @@ TEST(Boundary, FlagsWhatIsNotFiniteWhereThatIsAllowed) {
   EXPECT_EQ(ends.sender().take_traffic().rel_error(), 0) << "of the tensors that were sent";
 }
 
+TEST(Boundary, MeasuresWhatOtherRatesWouldLoseBesideSending) {
+  BoundaryConfig config;
+  config.codec = "auto";
+  Ends ends(config);
+  torch::manual_seed(3);
+  boundary::MicroBatchTensors sent{0, 0, true, false, {torch::randn({64, 64}), torch::randn({32, 64})}};
+  sent.rate = 8;
+  sent.try_rates = {1, 2, 4};
+  ends.sender().send(sent);
+  const auto got = ends.receiver().recv(0, 0);
+  EXPECT_LT((got[0] - sent.tensors[0]).square().sum().item<double>(), 1e-3 * sent.tensors[0].square().sum().item<double>()) << "at 8 bits";
+  const auto curve = ends.sender().take_curve();
+  ASSERT_EQ(curve.size(), 3U);
+  const double energy = sent.tensors[0].square().sum().item<double>() + sent.tensors[1].square().sum().item<double>();
+  double before = 1;
+  for (std::size_t i = 0; i < 3; ++i) {
+    EXPECT_EQ(curve[i].rate, sent.try_rates[i]);
+    EXPECT_NEAR(curve[i].signal_energy, energy, 1e-3 * energy) << "of all tensors";
+    EXPECT_LT(curve[i].rel_error(), 0.7 * before);
+    EXPECT_GT(curve[i].rel_error(), 0);
+    before = curve[i].rel_error();
+  }
+  EXPECT_TRUE(ends.sender().take_curve().empty());
+}
+
 TEST(Boundary, AFlaggedFrameIsAnErrorWhereItIsNotAllowed) {
   BoundaryConfig lenient;
   lenient.flag_non_finite = true;

@@ -315,6 +315,46 @@ TEST(Entropy, AdaptsItsStepFromCallToCallUnlessFrozen) {
 }
 
 // Powers of two change no digit: where the remembered step follows the scale, neither does the frame.
+TEST(Entropy, TakesTheRateThatComesWithATensor) {
+  torch::manual_seed(4);
+  const auto x = smooth_maps(8, 16, 32, 32);
+  for (const std::string spec : {"auto", "dct:1", "ec:2"}) {
+    const auto codec = codec_of(spec);
+    for (const double rate : {1.0, 4.0, 0.25, 0.5, 2.0}) {
+      Bytes frame;
+      ASSERT_TRUE(encode_frame(*codec, x, {}, {.rate = rate}, nullptr, frame)) << spec;
+      const double bits = 8.0 * static_cast<double>(frame.size()) / static_cast<double>(x.numel());
+      EXPECT_LE(bits, 1.02 * rate) << spec;
+      EXPECT_GE(bits, 0.9 * rate) << spec;
+      EXPECT_TRUE(decode_frame(frame, {}, {})) << "a frame is self-contained";
+    }
+  }
+}
+
+TEST(Entropy, ARateOfAFrozenCallLeavesNoTrace) {
+  torch::manual_seed(5);
+  const auto x = smooth_maps(4, 16, 32, 32);
+  const auto disturbed = codec_of("dct:1");
+  const auto plain = codec_of("dct:1");
+  for (int call = 0; call < 3; ++call) {
+    Bytes one;
+    Bytes other;
+    Bytes ignored;
+    ASSERT_TRUE(encode_frame(*disturbed, x, {}, {.frozen = true, .rate = 16}, nullptr, ignored));
+    ASSERT_TRUE(encode_frame(*disturbed, x + call, {}, {}, nullptr, one));
+    ASSERT_TRUE(encode_frame(*plain, x + call, {}, {}, nullptr, other));
+    EXPECT_EQ(one, other);
+  }
+}
+
+TEST(Entropy, WithoutANumberAndWithoutARateSaysWhatToDo) {
+  Bytes out;
+  const auto refused = codec_of("auto")->encode(torch::randn({100}), {}, out);
+  ASSERT_FALSE(refused);
+  EXPECT_NE(refused.error().message.find("as in auto:2"), std::string::npos) << refused.error().message;
+  EXPECT_TRUE(out.empty());
+}
+
 TEST(Entropy, FollowsTheScaleOfATensorAtOnce) {
   torch::manual_seed(14);
   const auto x = smooth_maps(4, 16, 56, 56);

@@ -48,9 +48,22 @@ TEST(Spec, GivesItselfBack) {
                                  "ec@0.01",
                                  "dct@1e-06",
                                  "auto@0.5",
+                                 "auto",
                                  "topk:0.1>ec:2",
                                  "power:4>ec:4"}) {
     EXPECT_EQ(canonical(spec), spec);
+  }
+}
+
+TEST(Spec, OfARateToBeSetStandsAlone) {
+  EXPECT_EQ(mark("topk:0.1>auto"), 13U);
+  EXPECT_EQ(mark("auto>none"), 4U);
+  EXPECT_EQ(target_rate("auto"), 0.0);
+  EXPECT_EQ(target_rate("dct:0.5"), 0.5);
+  EXPECT_EQ(target_rate("ec:2"), 2.0);
+  EXPECT_EQ(target_rate("auto:1.5"), 1.5);
+  for (const char* const other : {"none", "auto@0.1", "sort:6+2", "topk:0.1>ec:2", "ec:", "ec:2x", "conv:20x3>auto"}) {
+    EXPECT_FALSE(target_rate(other)) << other;
   }
 }
 

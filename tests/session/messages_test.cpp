@@ -6,6 +6,7 @@
 #include <ctime>
 #include <fstream>
 #include <functional>
+#include <limits>
 #include <numeric>
 
 namespace epipe::session {
@@ -100,12 +101,17 @@ TEST(Messages, OfEveryKindSurviveTheirBytes) {
   step.batch.side = {torch::ones({2, 4})};
   step.batch.targets = torch::zeros({2}, torch::kInt64);
   step.id = {1, 2, 2, true, 4, 0.25};
+  step.id.rates = {{0.5, 2}, {0, 16}};
+  AuditCommand audit;
+  audit.batch = step.batch;
+  audit.id = {1, 2, 2, false, 4, 0.25};
+  audit.part = {4, true, {{1, 2}, {0.03, 16}}, {{1, 2, 4}, {}}};
   const std::vector<Command> commands = {ConfigureCommand{{{"model", "mlp"}}, 2},
                                          LoadCommand{3, true, {{"w", torch::ones({2})}}},
                                          RestoreCommand{9},
                                          OpenChannelsCommand{4, {"host:1", "host:2"}},
                                          step,
-                                         ReplicaStepCommand{1, 2, true, false},
+                                         ReplicaStepCommand{1, 2, true, false, {{1, 2}}},
                                          CommitCommand{5, {0.1, 0.5, true}},
                                          SaveCommand{},
                                          WeightsCommand{6},
@@ -114,7 +120,8 @@ TEST(Messages, OfEveryKindSurviveTheirBytes) {
                                          EndCommand{},
                                          LeaveCommand{},
                                          ForwardCommand{3, 1, true, false, {4, 5}},
-                                         BackwardCommand{3, 1}};
+                                         BackwardCommand{3, 1},
+                                         audit};
   ASSERT_EQ(commands.size(), std::variant_size_v<Command>);
   for (std::size_t i = 0; i < commands.size(); ++i) {
     ASSERT_EQ(commands[i].index(), i) << "one of each";
@@ -138,7 +145,8 @@ TEST(Messages, OfEveryKindSurviveTheirBytes) {
                                       EndReply{},
                                       LeaveReply{},
                                       ForwardReply{},
-                                      BackwardReply{}};
+                                      BackwardReply{},
+                                      AuditReply{{result, {{0.5, 0.25}, {}}, {{1, 2, 3}, {4, 5, 6}}, true}}};
   ASSERT_EQ(replies.size(), std::variant_size_v<Reply>);
   for (std::size_t i = 0; i < replies.size(); ++i) {
     ASSERT_EQ(replies[i].index(), i) << "one of each";
@@ -170,6 +178,58 @@ TEST(Messages, RefuseAStepThatContradictsItself) {
   StepCommand side = good;
   side.batch.side = {torch::ones({3, 4})};
   EXPECT_EQ(refused(side), "side.0 of a step has not one entry for each of 2 samples");
+}
+
+TEST(Messages, RefuseRatesThatNoCodecHas) {
+  StepCommand step;
+  step.batch.samples = {1};
+  step.id.chunks = 1;
+  AuditCommand audit;
+  audit.batch.samples = {1};
+  audit.id.chunks = 1;
+  audit.id.terms = 1;
+  for (const double rate : {0.03, 1.0, 16.0, 0.0}) {
+    step.id.rates = {{rate, 1}};
+    audit.part.rates = {{rate, 1}};
+    EXPECT_TRUE(read_command(to_bytes(Command(step)))) << rate;
+    EXPECT_TRUE(read_command(to_bytes(Command(audit)))) << rate;
+  }
+  for (const double rate : {0.02, 16.1, -1.0, 1e300, std::numeric_limits<double>::quiet_NaN(), std::numeric_limits<double>::infinity()}) {
+    step.id.rates = {{1, rate}};
+    audit.part.rates = {{1, rate}};
+    EXPECT_FALSE(read_command(to_bytes(Command(step)))) << rate;
+    EXPECT_FALSE(read_command(to_bytes(Command(ReplicaStepCommand{0, 0, false, true, {{rate, 1}}})))) << rate;
+    EXPECT_FALSE(read_command(to_bytes(Command(audit)))) << rate;
+    audit.part.rates = {{1, 1}};
+    audit.part.tried = {{rate}};
+    EXPECT_FALSE(read_command(to_bytes(Command(audit)))) << rate;
+    audit.part.tried.clear();
+  }
+}
+
+TEST(Messages, RefuseAnAuditThatContradictsItself) {
+  const auto taken = [](const AuditCommand& command) { return read_command(to_bytes(Command(command))).ok(); };
+  AuditCommand good;
+  good.batch.samples = {1, 2, 1, 2};
+  good.id.chunks = 2;
+  good.id.terms = 2;
+  good.part.rates = {{1}, {2}};
+  ASSERT_TRUE(taken(good));
+  AuditCommand chunks = good;
+  chunks.id.chunks = 3;
+  EXPECT_FALSE(taken(chunks)) << "micro-batches of unequal size";
+  AuditCommand rates = good;
+  rates.part.rates.pop_back();
+  EXPECT_FALSE(taken(rates));
+  AuditCommand terms = good;
+  terms.id.terms = 0;
+  EXPECT_FALSE(taken(terms));
+  AuditCommand tried = good;
+  tried.part.tried = {std::vector<double>(9, 1)};
+  EXPECT_FALSE(taken(tried));
+  AuditCommand none = good;
+  none.batch.samples.clear();
+  EXPECT_FALSE(taken(none));
 }
 
 // A message is made of what it needs, each of its own type: nothing is rounded, wrapped or dropped without a word.
@@ -269,7 +329,7 @@ TEST(Messages, NameWhatIsWrongWithThem) {
   constexpr std::size_t kSave = index_in<SaveCommand>(static_cast<Command*>(nullptr));
   EXPECT_EQ(error("{}", kSave), "");
   EXPECT_EQ(error("[]", kSave), "bad_message: a message of a peer is not a JSON object");
-  EXPECT_EQ(error("{}", 200), "bad_message: a message of a peer is of no known kind, expected one of 15");
+  EXPECT_EQ(error("{}", 200), "bad_message: a message of a peer is of no known kind, expected one of 16");
   EXPECT_EQ(error("{}", kStep), "bad_message: the message step has no proper epoch");
   EXPECT_EQ(error(R"({"a":1,"a":2})", kSave), "bad_message: a message of a peer has a key twice");
   EXPECT_EQ(error(R"({"a":[[[[[[[[1]]]]]]]]})", kSave), "bad_message: a message of a peer is nested deeper than 8");

@@ -124,6 +124,38 @@ TEST_F(Participant_, RefusesCommandsBeforeTheirTime) {
   EXPECT_NE(error(participant.handle(testing::commit_command(0))).find("cannot be committed"), std::string::npos);
 }
 
+// A step of a client that leaves rates open and says none, or says those of another run; an audit out of order, or of too much.
+TEST_F(Participant_, RefusesRatesAndAuditsThatDoNotFit) {
+  const testing::SessionCase open = testing::small_case("auto");
+  WorkerParticipant participant(config());
+  participant.handle(testing::configure_command(open));
+  participant.handle(testing::load_command(open));
+  const auto refused = [&](const Command& command) {
+    participant.handle(testing::open_channels_command());
+    return error(participant.handle(command));
+  };
+  StepCommand step = testing::step_command(open, 0, true);
+  EXPECT_NE(refused(step).find("say bits per value at cut 0"), std::string::npos);
+  step.id.rates = {{1, 1}};
+  EXPECT_NE(refused(step).find("rates of 1 cuts, but the run has 2"), std::string::npos);
+  AuditCommand audit;
+  audit.batch.samples = {1};
+  audit.id.chunks = 1;
+  audit.id.terms = 1;
+  audit.part.rates = {{1, 1, 1, 1}};
+  audit.part.first = 1;
+  EXPECT_NE(refused(audit).find("cannot go on with micro-batch 1"), std::string::npos);
+  audit.part.first = 0;
+  audit.part.rates = {{1, 1}};
+  EXPECT_NE(refused(audit).find("rates for each of 2 cuts"), std::string::npos);
+  audit.part.rates = {{0, 0, 0, 0}};
+  EXPECT_NE(refused(audit).find("say bits per value at cut 0"), std::string::npos);
+  audit.batch.samples.assign(9, 1);
+  audit.id.chunks = 9;
+  audit.part.rates.assign(9, {1, 1, 1, 1});
+  EXPECT_NE(refused(audit).find("a step of 9 micro-batches, but the run has 8"), std::string::npos);
+}
+
 TEST_F(Participant_, GivesAndTakesTheWeightsOfItsOwnLayersOnly) {
   WorkerParticipant participant(config());
   participant.handle(configure());

@@ -21,6 +21,7 @@ inline train::TrainConfig coordinated_run(const std::vector<int>& place, const s
   config.codec = codec;
   config.max_steps = 8;
   config.checkpoint_every = 3;
+  config.audit_share = 10;  // of a codec auto: before nearly every step
   config.timeout = 60;  // what is lost is noticed at once, also on a machine with other work to do
   config.reconnect = 120;
   return config;
@@ -47,7 +48,8 @@ inline auto rings_and_chains() {
   using Place = std::vector<int>;
   return ::testing::Values(std::pair{Place{0, 1, 0}, std::string("none")}, std::pair{Place{0, 1, 0}, std::string("sort:6+2")},
                            std::pair{Place{0, 1, 0}, std::string("power:2")}, std::pair{Place{0, 1, 2}, std::string("sort:6+2")},
-                           std::pair{Place{0, 1, 2, 0}, std::string("power:2")}, std::pair{Place{0, 1, 2, 3}, std::string("none")});
+                           std::pair{Place{0, 1, 2, 0}, std::string("power:2")}, std::pair{Place{0, 1, 2, 3}, std::string("none")},
+                           std::pair{Place{0, 1, 0}, std::string("auto")});
 }
 
 }  // namespace epipe::testing

@@ -102,6 +102,25 @@ TEST(Optimizer, ContinuesFromItsStateBitForBit) {
   }
 }
 
+// What a gradient is multiplied by shows in the change of a weight when one element of it is twice as large.
+TEST(Optimizer, SaysWhatItMultipliesAGradientBy) {
+  Problem problem;
+  OptimizerConfig config;
+  EXPECT_FALSE(Optimizer(config, {{"a", problem.parameters[0]}}).scale("a", torch::ones({5, 4})).defined()) << "sgd: nothing";
+  config.kind = OptimizerConfig::Kind::kAdam;
+  Optimizer adam(config, {{"a", problem.parameters[0]}, {"b", problem.parameters[1]}});
+  const auto first = adam.scale("a", torch::full({5, 4}, 4.0));
+  EXPECT_EQ(first.numel(), 1);
+  EXPECT_NEAR(first.item<double>(), 0.25, 1e-6);
+  for (std::int64_t step = 0; step < 3; ++step) {
+    problem.set_gradients(step);
+    adam.step(0.01);
+  }
+  const auto second = adam.state().at("a/second").to(torch::kFloat64);
+  const auto expected = 1 / ((second / (1 - std::pow(config.beta2, 3))).sqrt() + config.eps);
+  EXPECT_TRUE(torch::allclose(adam.scale("a", torch::ones({5, 4})), expected, 1e-6));
+}
+
 TEST(Optimizer, RefusesNesterovWithoutMomentum) {
   OptimizerConfig config;
   config.nesterov = true;

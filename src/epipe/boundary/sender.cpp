@@ -101,6 +101,7 @@ void Sender::encode_and_send(const MicroBatchTensors& micro_batch) {
                               static_cast<std::uint8_t>(part),
                               static_cast<std::uint8_t>(micro_batch.tensors.size()),
                               config_.direction};
+    if (!micro_batch.try_rates.empty()) try_rates(x, part, micro_batch, tag);
     Bytes frame = encode(x, part, micro_batch, tag);
     if (part + 1 == micro_batch.tensors.size()) count(-1);
     double sending = 0;
@@ -134,7 +135,7 @@ void Sender::add(const Traffic& traffic) {
 
 void Sender::encode_frame(const torch::Tensor& x, std::size_t part, const MicroBatchTensors& micro_batch, const codec::FrameTag& tag,
                           Bytes& out) {
-  const auto result = codec::encode_frame(encoder(part), x, tag, {micro_batch.frozen}, &pool_, out);
+  const auto result = codec::encode_frame(encoder(part), x, tag, {micro_batch.frozen, micro_batch.rate}, &pool_, out);
   if (result) return;
   const ErrorCode code = result.error().code;
   if (config_.flag_non_finite && (code == ErrorCode::kNonFinite || code == ErrorCode::kOutOfRange)) {
@@ -150,6 +151,27 @@ void Sender::measure(const torch::Tensor& x, const wire::FrameView& frame, Traff
   const auto exact = x.to(torch::kFloat64);
   traffic.error_energy = (exact - decoded.value().to(x.device(), torch::kFloat64)).square().sum().item<double>();
   traffic.signal_energy = exact.square().sum().item<double>();
+}
+
+// Tensors that cannot be encoded are no part of the curve; encode() says why, or flags them.
+void Sender::try_rates(const torch::Tensor& x, std::size_t part, const MicroBatchTensors& micro_batch, const codec::FrameTag& tag) {
+  for (std::size_t i = 0; i < micro_batch.try_rates.size(); ++i) {
+    Bytes frame;
+    Traffic traffic;
+    if (!codec::encode_frame(encoder(part), x, tag, {/*frozen=*/true, micro_batch.try_rates[i]}, &pool_, frame)) return;
+    const auto own = wire::read_own_frame(frame);
+    if (own) measure(x, own.value(), traffic);
+    const std::lock_guard lock(mutex_);
+    if (curve_.size() <= i) curve_.resize(i + 1);
+    curve_[i].rate = micro_batch.try_rates[i];
+    curve_[i].error_energy += traffic.error_energy;
+    curve_[i].signal_energy += traffic.signal_energy;
+  }
+}
+
+std::vector<RatePoint> Sender::take_curve() {
+  const std::lock_guard lock(mutex_);
+  return std::exchange(curve_, {});
 }
 
 Traffic Sender::take_traffic() {

@@ -30,6 +30,8 @@ class Sender {
   void finish_encoding();
   // Counts since the last call.
   Traffic take_traffic();
+  // What was measured at `try_rates` since the last call, in their order, all tensors together.
+  std::vector<RatePoint> take_curve();
   // The state of the encoders, one per tensor of a micro-batch; between steps. Waits as finish_encoding() does, but for a sender that was
   // closed in the middle of a step only until its thread is gone.
   std::vector<codec::State> state() const;
@@ -46,6 +48,7 @@ class Sender {
   void add(const Traffic& traffic);
   void encode_frame(const torch::Tensor& x, std::size_t part, const MicroBatchTensors& micro_batch, const codec::FrameTag& tag, Bytes& out);
   void measure(const torch::Tensor& x, const wire::FrameView& frame, Traffic& traffic) const;
+  void try_rates(const torch::Tensor& x, std::size_t part, const MicroBatchTensors& micro_batch, const codec::FrameTag& tag);
   codec::Codec& encoder(std::size_t part);
 
   BoundaryConfig config_;
@@ -60,6 +63,7 @@ class Sender {
   std::int64_t unencoded_ = 0;  // micro-batches
   bool over_ = false;           // the thread has ended
   Traffic traffic_;
+  std::vector<RatePoint> curve_;
   std::thread thread_;  // last: it uses all of the above
 };
 

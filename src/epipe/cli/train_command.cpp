@@ -53,6 +53,7 @@ class Console final : public train::Observer {
                metrics_text(e), e.seconds);
     std::fflush(stdout);
   }
+  void on_audit(const train::AuditRecord& audit) override { on_note(train::describe(audit)); }
   void on_note(const std::string& text) override { fmt::print(stderr, "{}{}\n", terminal_ ? "\r\033[K" : "", text); }
   bool stepped() const { return stepped_; }  // at least once
 

@@ -74,6 +74,18 @@ void TrainMetrics::on_event(train::RunEvent event) {
   inner_.on_event(event);
 }
 
+void TrainMetrics::on_audit(const train::AuditRecord& audit) {
+  {
+    const std::lock_guard lock(mutex_);
+    pipeline::StepResult took = audit.took;
+    took.samples = 0;  // they are trained on in the step
+    totals_.add(took);
+    ++audits_;
+    if (audit.valid) harm_ = audit.harm;
+  }
+  inner_.on_audit(audit);
+}
+
 std::string TrainMetrics::text() const {
   MetricPage page;
   monitor::add_process(page, EPIPE_VERSION);
@@ -97,6 +109,10 @@ std::string TrainMetrics::text() const {
   page.counter("epipe_checkpoints_total", "checkpoints that were saved", static_cast<double>(totals_.checkpoints));
   page.gauge("epipe_checkpoint_timestamp_seconds",
              "when the newest checkpoint of this process was saved, in seconds since 1970; 0: not yet", saved_at_);
+  if (audits_ > 0) {
+    page.counter("epipe_audits_total", "audits of what coding does to the gradients", static_cast<double>(audits_));
+    page.gauge("epipe_harm_ratio", "what coding adds to the noise of the gradients, by the last audit", harm_);
+  }
   serve::show_totals(page, totals_, true);
   show_derived(page, last_forward_, "forward", "bits_per_value");
   show_derived(page, last_backward_, "backward", "bits_per_value");

@@ -20,6 +20,7 @@ class TrainMetrics final : public train::Observer {
   void on_epoch(const train::EpochResult& epoch) override;
   void on_note(const std::string& text) override { inner_.on_note(text); }
   void on_event(train::RunEvent event) override;
+  void on_audit(const train::AuditRecord& audit) override;
 
   std::string text() const;
 
@@ -36,6 +37,8 @@ class TrainMetrics final : public train::Observer {
   std::vector<boundary::Traffic> measured_backward_;
   std::unique_ptr<train::EpochResult> epoch_;  // the last that ended
   std::uint64_t lost_ = 0;
+  std::uint64_t audits_ = 0;
+  double harm_ = 0;  // of the last one
   bool away_ = false;    // a connection is lost
   double saved_at_ = 0;  // seconds since 1970; 0: not yet
 };

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "epipe/base/bytes.h"
@@ -25,6 +26,7 @@ struct PayloadBounds {
 
 struct EncodeContext {
   bool frozen = false;  // leave the encoder's state alone (validation)
+  double rate = 0;      // bits per value of an entropy codec, instead of its spec's; 0: the spec's. `auto` without a number needs one
 };
 
 // What an encoder remembers from call to call, by name; empty for most. Part of a checkpoint.
@@ -59,6 +61,8 @@ struct CodecOptions {
 // Parses a chain such as "topk:0.1>uniform:8". In a build with CUDA what it gives takes tensors on any device. The error shows the text
 // with a mark under the wrong character.
 Result<std::unique_ptr<Codec>> make_codec(std::string_view spec, const CodecOptions& options = {});
+// The bits per value that an entropy codec aims at, 0 for `auto` without a number, nothing for all others: whose rate a caller may set.
+std::optional<double> target_rate(std::string_view spec);
 // What a chain is made of, separated by spaces: "none fp16 bf16 uniform:B ...".
 std::string_view known_codecs();
 

@@ -135,6 +135,7 @@ class Entropy final : public Codec {
   Result<void> encode(const torch::Tensor& x, const EncodeContext& at, Bytes& out) override {
     auto dense = contiguous_float(x);
     if (dense.numel() == 0) return {};
+    EPIPE_TRY(control_.set_rate(at.rate));
     const TensorSpec tensor = spec_of(dense);
     const auto range = kernels::order_statistics(values_of(dense), kernels::KeyOf::kMagnitude, {}, *options_.kernels, options_.pool).range;
     if (range.max >= kernels::kInfinityKey) return unencodable(values_of(dense), spec(), std::numeric_limits<float>::max());

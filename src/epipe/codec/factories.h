@@ -16,7 +16,7 @@ enum class EntropyKind : std::uint8_t { kEc, kDct, kAuto };
 
 // Bits per value on the wire, or the relative error; no more than that, but for a rate that tables alone exceed.
 struct EntropyTarget {
-  double value;
+  double value;  // 0: a rate that comes with every tensor (EncodeContext)
   bool is_error;
 };
 

@@ -2,6 +2,7 @@
 //   chain   := codec ('>' codec)*          every codec but the last is a transform
 //   codec   := none | fp16 | bf16 | uniform:B | sort:Q+S | fast:Q+S | kmeans:B      quantizers
 //            | ec:N | dct:N | auto:N | ec@E | dct@E | auto@E                       entropy coded
+//            | auto                           the same at a rate that comes with every tensor; not within a chain
 //            | topk:R | lowrank:K | power:K                                         transforms
 //   B, Q+S from 1 to 16; Q at least 1; R above 0 and at most 1; K from 1 to 65535; N from 0.01 to 16; E from 0.000001 to 0.5
 #include <fmt/format.h>
@@ -60,7 +61,7 @@ class Parser {
     }
     if (name == "ec") return last(make_entropy, EntropyKind::kEc, target());
     if (name == "dct") return last(make_entropy, EntropyKind::kDct, target());
-    if (name == "auto") return last(make_entropy, EntropyKind::kAuto, target());
+    if (name == "auto") return last(make_entropy, EntropyKind::kAuto, text_ == name ? EntropyTarget{0, false} : target());
     if (name == "topk") return transform(depth, make_topk, ratio());
     if (name == "lowrank") return transform(depth, make_lowrank, rank());
     if (name == "power") return transform(depth, make_power, rank());
@@ -175,6 +176,17 @@ class Parser {
 }  // namespace
 
 std::string_view known_codecs() { return kKnown; }
+
+std::optional<double> target_rate(std::string_view spec) {
+  if (spec == "auto") return 0;
+  for (const std::string_view name : {"ec:", "dct:", "auto:"}) {
+    double rate = 0;
+    if (!spec.starts_with(name)) continue;
+    const auto [stop, status] = std::from_chars(spec.data() + name.size(), spec.data() + spec.size(), rate);
+    if (status == std::errc() && stop == spec.data() + spec.size()) return rate;
+  }
+  return std::nullopt;
+}
 
 Result<std::unique_ptr<Codec>> make_codec(std::string_view spec, const CodecOptions& options) { return Parser(spec, options).parse(); }
 

@@ -52,7 +52,14 @@ double transform_number(const Form& form) { return form.transform ? 1.0 + form.m
 
 std::string RateControl::spec() const {
   const char* const names[] = {"ec", "dct", "auto"};  // NOLINT(*-avoid-c-arrays)
-  return fmt::format("{}{}{}", names[static_cast<int>(kind_)], target_.is_error ? '@' : ':', target_.value);
+  const char* const name = names[static_cast<int>(kind_)];
+  return own_.value == 0 ? std::string(name) : fmt::format("{}{}{}", name, own_.is_error ? '@' : ':', own_.value);
+}
+
+Result<void> RateControl::set_rate(double rate) {
+  target_ = rate > 0 && !own_.is_error ? EntropyTarget{rate, false} : own_;
+  if (target_.value > 0) return {};
+  return Error{ErrorCode::kBadSpec, "auto without a number has its rate chosen by `epipe train`; say bits per value here, as in auto:2"};
 }
 
 int RateControl::scaling_exponent(float largest) { return std::abs(std::ilogb(largest)) > kPlainExponents ? std::ilogb(largest) : 0; }

@@ -53,9 +53,13 @@ struct Decision {
 
 class RateControl {
  public:
-  RateControl(EntropyKind kind, EntropyTarget target, const CodecOptions& options) : kind_(kind), target_(target), options_(options) {}
+  RateControl(EntropyKind kind, EntropyTarget target, const CodecOptions& options)
+      : kind_(kind), own_(target), target_(target), options_(options) {}
 
   std::string spec() const;
+
+  // The bits per value of the next tensor; 0: those of the spec. Codecs of a fixed error keep it. An error where nobody says a rate.
+  Result<void> set_rate(double rate);
 
   // A tensor with extremes beyond 2^60 is coded as 2^-exponent times itself; 0 for all others.
   static int scaling_exponent(float largest);
@@ -108,7 +112,8 @@ class RateControl {
                   Memory& memory) const;
 
   EntropyKind kind_;
-  EntropyTarget target_;
+  EntropyTarget own_;     // of the spec
+  EntropyTarget target_;  // of the next tensor
   CodecOptions options_;
   std::optional<Memory> memory_;  // none before the first call
 };

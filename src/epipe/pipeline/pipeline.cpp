@@ -55,7 +55,8 @@ class Pipeline::Impl {
   Impl(const Impl&) = delete;
   Impl& operator=(const Impl&) = delete;
 
-  StepResult run(const Batch& batch, StepId id, bool training, const WorkerJob& then);
+  StepResult run(const Batch& batch, const StepId& id, bool training, const WorkerJob& then, const AuditRun* audit = nullptr);
+  AuditRunResult audit(const Batch& batch, const StepId& id, const AuditRun& audit);
   void run_action(const Action& action, const Batch& micro_batch, const StepId& id, bool training);
   void on_workers(const WorkerJob& work);
 
@@ -83,6 +84,7 @@ class Pipeline::Impl {
   std::exception_ptr on_threads(const std::function<void(std::size_t)>& work);
   void run_worker(std::size_t worker, Run& run);
   StepResult collect(const Run& run);
+  void check_rates(const Rates& rates) const;
   // Between two workers, or where one worker stands for all.
   bool is_coded(int j) const {
     const CutCodecs& codecs = config_.codecs[static_cast<std::size_t>(j)];
@@ -183,7 +185,9 @@ std::unique_ptr<Cut> Pipeline::Impl::make_cut(int j) {
   cut.index = static_cast<std::uint16_t>(j);
   const auto capacity = [this](std::string_view name) { return capacity_of(name, config_.chunks, config_.in_flight); };
   cut.capacity = static_cast<std::size_t>(std::max(capacity(config_.schedule), capacity(kEvaluation)));
-  if (earlier == later) cut.capacity = std::max(cut.capacity, static_cast<std::size_t>(config_.chunks));  // its worker must never wait
+  if (earlier == later) {  // its worker must never wait
+    cut.capacity = std::max({cut.capacity, static_cast<std::size_t>(config_.chunks), static_cast<std::size_t>(kAuditMicroBatches)});
+  }
   cut.timeout = config_.remote.timeout;
   cut.codec_threads = config_.codec_threads;
   cut.flag_non_finite = config_.loss_scaling;
@@ -213,12 +217,27 @@ const schedule::Schedule& Pipeline::Impl::schedule_for(int chunks, bool training
   return schedules_.emplace(std::pair{chunks, training}, std::move(made).value()).first->second;
 }
 
-StepResult Pipeline::Impl::run(const Batch& batch, StepId id, bool training, const WorkerJob& then) {
+// Whoever leaves a rate to its caller gets one.
+void Pipeline::Impl::check_rates(const Rates& rates) const {
+  if (!rates.empty() && rates.size() != cuts_.size()) throw std::invalid_argument("expected rates for each cut, or none");
+  for (std::size_t j = 0; j < cuts_.size(); ++j) {
+    for (const auto direction : {Direction::kForward, Direction::kBackward}) {
+      const bool carried = is_coded(static_cast<int>(j)) && (direction == Direction::kForward || static_cast<int>(j) >= config_.first_trained);
+      const bool open = carried && config_.codecs[j].of(direction) == "auto";
+      if (!open || (!rates.empty() && rates[j].of(direction) > 0)) continue;
+      throw std::invalid_argument(fmt::format(
+          "the codec auto without a number has its rate chosen by `epipe train`; say bits per value at cut {}, as in auto:2", j));
+    }
+  }
+}
+
+StepResult Pipeline::Impl::run(const Batch& batch, const StepId& id, bool training, const WorkerJob& then, const AuditRun* audit) {
   failure_.rethrow_if_any();
+  if (audit == nullptr) check_rates(id.rates);
   const int chunk_count = id.chunks > 0 ? id.chunks : config_.chunks;
   auto chunks = split(batch.size(), chunk_count);
   const std::int64_t terms = std::max<std::int64_t>(1, id.terms > 0 ? id.terms : layer::loss_terms(batch));
-  Run run{batch, id, training, then, std::move(chunks), terms, schedule_for(chunk_count, training)};
+  Run run{batch, id, training, then, std::move(chunks), terms, schedule_for(chunk_count, training), audit};
   const auto m = static_cast<std::size_t>(chunk_count);
   run.losses.resize(m);
   run.correct.resize(m);
@@ -228,6 +247,20 @@ StepResult Pipeline::Impl::run(const Batch& batch, StepId id, bool training, con
   if (auto failed = on_threads([this, &run](std::size_t worker) { run_worker(worker, run); })) failure_.report(std::move(failed));
   failure_.rethrow_if_any();
   return collect(run);
+}
+
+AuditRunResult Pipeline::Impl::audit(const Batch& batch, const StepId& id, const AuditRun& audit) {
+  if (static_cast<std::size_t>(id.chunks) != audit.rates.size()) throw std::invalid_argument("expected rates for each micro-batch");
+  for (const Rates& rates : audit.rates) check_rates(rates);
+  if (!audit.try_rates.empty() && audit.try_rates.size() != 2 * cuts_.size()) throw std::invalid_argument("expected a list for each cut");
+  AuditRunResult result{run(batch, id, true, {}, &audit), {}};
+  for (const auto& cut : cuts_) {
+    for (const auto direction : {Direction::kForward, Direction::kBackward}) {
+      boundary::Sender* const sender = cut->sender(direction);
+      result.curves.push_back(sender != nullptr ? sender->take_curve() : std::vector<boundary::RatePoint>());
+    }
+  }
+  return result;
 }
 
 void Pipeline::Impl::run_action(const Action& action, const Batch& micro_batch, const StepId& id, bool training) {
@@ -242,6 +275,7 @@ void Pipeline::Impl::run_action(const Action& action, const Batch& micro_batch, 
   const WorkerJob nothing;
   Run run{micro_batch, id, training, nothing, {{0, micro_batch.size()}}, micro_batch.size(), one};
   run.only = action.micro_batch;
+  check_rates(id.rates);
   if (auto failed = on_threads([this, &run](std::size_t worker) { run_worker(worker, run); })) failure_.report(std::move(failed));
   failure_.rethrow_if_any();
 }
@@ -320,6 +354,7 @@ Pipeline::~Pipeline() = default;
 
 StepResult Pipeline::train_step(const Batch& batch, StepId id, const WorkerJob& then) { return impl_->run(batch, id, true, then); }
 StepResult Pipeline::evaluate(const Batch& batch, StepId id) { return impl_->run(batch, id, false, {}); }
+AuditRunResult Pipeline::audit(const Batch& batch, const StepId& id, const AuditRun& audit) { return impl_->audit(batch, id, audit); }
 void Pipeline::on_workers(const WorkerJob& work) { impl_->on_workers(work); }
 void Pipeline::run_action(const Action& action, const Batch& micro_batch, const StepId& id, bool training) {
   impl_->run_action(action, micro_batch, id, training);

@@ -10,6 +10,7 @@
 
 #include "epipe/base/metric.h"
 #include "epipe/base/trace.h"
+#include "epipe/boundary/boundary.h"
 #include "epipe/boundary/frame_store.h"
 #include "epipe/boundary/traffic.h"
 #include "epipe/codec/codec.h"
@@ -28,6 +29,8 @@ using layer::Batch;
 struct CutCodecs {
   std::string forward = "none";
   std::string backward = "none";
+
+  const std::string& of(wire::Direction direction) const { return direction == wire::Direction::kForward ? forward : backward; }
 };
 
 // The workers that other processes run. A pipeline computes the stages of its own workers and exchanges tensors with the others.
@@ -77,6 +80,16 @@ struct PipelineConfig {
   std::uint64_t seed = 0;
 };
 
+// Bits per value at one cut, of codecs whose rate can be set (codec::target_rate); 0: what the spec says.
+struct CutRates {
+  double forward = 0;
+  double backward = 0;
+
+  double& of(wire::Direction direction) { return direction == wire::Direction::kForward ? forward : backward; }
+  double of(wire::Direction direction) const { return direction == wire::Direction::kForward ? forward : backward; }
+};
+using Rates = std::vector<CutRates>;  // by cut; empty: what the specs say
+
 // Where a batch stands in the run.
 struct StepId {
   std::uint64_t epoch = 0;
@@ -85,6 +98,7 @@ struct StepId {
   bool measure_error = false;  // compare what is encoded with what will be decoded, for the metrics; costs a decode per tensor
   std::int64_t terms = 0;      // that the loss is the mean of, where the batch is a part of a larger one; 0: layer::loss_terms() of it
   double loss_scale = 1;       // a power of two: gradients are those of the loss times this
+  Rates rates{};               // what `auto` without a number needs
 };
 
 // What a loss makes of the last layer's outputs, in the type they have, for one micro-batch.
@@ -126,6 +140,24 @@ struct StepResult {
   torch::Tensor targets{};      // evaluate() only, of the same samples; where they are known
 };
 
+inline constexpr int kAuditMicroBatches = 8;  // that an audit may run together, where a batch has fewer
+
+// Micro-batches that are run for their gradients alone, each at rates of its own: nothing is exchanged with replicas, and encoders are
+// frozen.
+struct AuditRun {
+  std::vector<Rates> rates;                    // by micro-batch
+  std::vector<std::vector<double>> try_rates;  // by 2 * cut + direction: what micro-batch 0 is measured at; empty: nothing
+  // The gradients of one micro-batch are in the parameters of these layers, those of one stage; the callee takes them out. Called by the
+  // thread of the stage's worker, several workers at once, in ascending order of micro-batches. Where layers share a weight, what one of
+  // them adds to it when the batch ends is missing.
+  std::function<void(int micro_batch, int stage, const std::vector<std::shared_ptr<Layer>>& layers)> take;
+};
+
+struct AuditRunResult {
+  StepResult step;
+  std::vector<std::vector<boundary::RatePoint>> curves;  // by 2 * cut + direction, where the sender is here
+};
+
 // Trains a list of layers cut into stages, one thread per worker, in schedule order. With the codec none it computes what one stage
 // would, bit for bit. Not for several threads at once; a pipeline that threw is over.
 class Pipeline {
@@ -141,6 +173,9 @@ class Pipeline {
   // Forward and backward of one batch. The gradients, of the mean loss times id.loss_scale, are left in the parameters; nothing else
   // changes. Every worker that is here does `then` when its own gradients are there, without waiting for the others or its device.
   StepResult train_step(const Batch& batch, StepId id, const WorkerJob& then = {});
+  // Forward and backward of the micro-batches of a batch, whose gradients are `audit`'s to take. What they leave in BatchNorm is for
+  // discard_batch().
+  AuditRunResult audit(const Batch& batch, const StepId& id, const AuditRun& audit);
   // Forward only, in evaluation mode, encoders frozen.
   StepResult evaluate(const Batch& batch, StepId id);
 

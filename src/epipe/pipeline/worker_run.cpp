@@ -26,7 +26,7 @@ void WorkerRun::execute() {
   for (std::size_t j = 0; j < parts_.stages.size(); ++j) {
     if (run_.training && !run_.only && has(j)) parts_.stages[j].reset(actions_of(static_cast<int>(j)));
   }
-  GradientExchange* const exchange = run_.training ? parts_.config.exchange : nullptr;
+  GradientExchange* const exchange = run_.training && run_.audit == nullptr ? parts_.config.exchange : nullptr;
   if (exchange != nullptr) exchange->begin(run_.id.step);
   for (const Action& action : run_.schedule.per_worker[static_cast<std::size_t>(worker_)]) run(action);
   if (run_.training) finish_gradients();
@@ -59,7 +59,7 @@ void WorkerRun::finish_gradients() {
     if (!has(j)) continue;
     for (const auto& layer : parts_.stages[j].layers()) {
       layer->finish_gradients();
-      if (parts_.config.exchange == nullptr) continue;
+      if (parts_.config.exchange == nullptr || run_.audit != nullptr) continue;
       for (const auto& parameter : layer->late_gradients()) parts_.config.exchange->ready(parameter);
     }
   }
@@ -130,7 +130,22 @@ void WorkerRun::forward(const Action& action) {
 void WorkerRun::send(int j, Direction direction, int i, Tensors tensors) {
   if (parts_.config.observer && run_.training) parts_.config.observer(j, direction, i, tensors);
   const Span span(times_.wait, parts_.config.tracer, worker_, "wait", run_.id.step);
-  cut(j).send(direction, {run_.id.step, static_cast<std::uint32_t>(i), !run_.training, run_.id.measure_error, std::move(tensors)});
+  const bool frozen = !run_.training || run_.audit != nullptr;
+  boundary::MicroBatchTensors sent{run_.id.step, static_cast<std::uint32_t>(i), frozen, run_.id.measure_error, std::move(tensors)};
+  const auto cut_index = static_cast<std::size_t>(j);
+  if (const Rates& all = rates(i); cut_index < all.size()) sent.rate = all[cut_index].of(direction);
+  if (run_.audit != nullptr && i == 0 && !run_.audit->try_rates.empty()) {
+    sent.try_rates = run_.audit->try_rates[2 * cut_index + static_cast<std::size_t>(direction)];
+  }
+  cut(j).send(direction, std::move(sent));
+}
+
+const Rates& WorkerRun::rates(int i) const {
+  return run_.audit != nullptr ? run_.audit->rates[static_cast<std::size_t>(i)] : run_.id.rates;
+}
+
+void WorkerRun::take_gradients(const Action& action) const {
+  if (run_.audit != nullptr) run_.audit->take(action.micro_batch, action.stage, stage(action.stage).layers());
 }
 
 Tensors WorkerRun::recv(int j, Direction direction, int i) {
@@ -176,6 +191,7 @@ void WorkerRun::backward(const Action& action) {
     if (hooks != nullptr) hooks->finish();
   }
   if (j > parts_.config.first_trained) send(j - 1, Direction::kBackward, i, std::move(of_inputs));
+  if (kind == Kind::kBackward) take_gradients(action);
 }
 
 void WorkerRun::backward_weights(const Action& action) {
@@ -184,10 +200,12 @@ void WorkerRun::backward_weights(const Action& action) {
   if (hooks != nullptr) hooks->arm();
   stage(action.stage).backward_weights(action.micro_batch);
   if (hooks != nullptr) hooks->finish();
+  take_gradients(action);
 }
 
 // Those of the stage if this action completes its gradients: micro-batches come in ascending order, so the last one to be released does.
 GradientHooks* WorkerRun::hooks_for(const Action& action) const {
+  if (run_.audit != nullptr) return nullptr;
   const bool releases = schedule::info(action.kind).live < 0;
   const bool completes = releases && static_cast<std::size_t>(action.micro_batch) + 1 == run_.chunks.size();
   return completes && !parts_.hooks.empty() ? parts_.hooks[static_cast<std::size_t>(action.stage)].get() : nullptr;

@@ -26,6 +26,7 @@ struct Run {
   std::vector<Chunk> chunks;
   std::int64_t terms;  // that the loss is the mean of
   const schedule::Schedule& schedule;
+  const AuditRun* audit = nullptr;             // whose micro-batches they are; null: a step's, or an evaluation's
   std::optional<int> only{};                   // micro-batch: the run is one action of a step, and all of the batch is this
   std::vector<torch::Tensor> losses{};         // summed over the samples, on the host; undefined where the last stage is elsewhere
   std::vector<torch::Tensor> correct{};        // on the host
@@ -61,6 +62,8 @@ class WorkerRun {
   void backward_weights(const schedule::Action& action);
   Tensors stage_backward(const schedule::Action& action, const Tensors& gradients);
   GradientHooks* hooks_for(const schedule::Action& action) const;
+  void take_gradients(const schedule::Action& action) const;
+  const Rates& rates(int i) const;
   void send(int j, wire::Direction direction, int i, Tensors tensors);
   Tensors recv(int j, wire::Direction direction, int i);
   void finish_forward(int i, const Tensors& outputs);

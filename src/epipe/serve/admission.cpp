@@ -9,6 +9,7 @@
 
 #include "epipe/schedule/generate.h"
 #include "epipe/schedule/simulate.h"
+#include "epipe/session/audit.h"
 #include "epipe/train/plan.h"
 
 namespace epipe::serve {
@@ -21,7 +22,8 @@ constexpr std::size_t kMaxActions = std::size_t{1} << 18;
 int in_flight(const train::Plan& plan, int worker) {
   const auto equal = schedule::equal_costs(static_cast<int>(plan.place.size()), 1, 2);
   const auto& costs = plan.costs.forward.empty() ? equal : plan.costs;
-  const auto made = schedule::generate(plan.schedule, {plan.place}, plan.chunks, costs, plan.in_flight);
+  const int chunks = std::max(plan.chunks, session::most_at_once(train::pipeline_config(plan)));
+  const auto made = schedule::generate(plan.schedule, {plan.place}, chunks, costs, plan.in_flight);
   if (!made) throw std::invalid_argument(made.error().message);
   const auto timeline = schedule::simulate(made.value(), costs);
   if (!timeline) throw std::invalid_argument(timeline.error().message);

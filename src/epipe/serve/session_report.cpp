@@ -50,6 +50,11 @@ void CountingParticipant::count(const session::Command& command, const session::
     totals_.add(stepped->result);
     if (stepped->result.samples == 0) totals_.samples += step->batch.samples.size();  // the client counts those of its last stage
   }
+  if (const auto* const audited = std::get_if<session::AuditReply>(&reply)) {
+    auto took = audited->result.step;
+    took.samples = 0;  // they are trained on in the step
+    totals_.add(took);
+  }
   const auto* const forward = std::get_if<session::ForwardCommand>(&command);
   if (forward != nullptr && forward->training && std::holds_alternative<session::ForwardReply>(reply)) {
     totals_.samples += forward->samples.size();

@@ -22,6 +22,7 @@ namespace {
 constexpr transport::Timeout kReasonTimeout = std::chrono::seconds(2);
 constexpr int kClockQuestions = 3;
 constexpr int kRoundTrips = 5;
+const std::string kOwnState = "coordinator/";  // before its names in a checkpoint
 
 std::uint64_t first_attempt() {
   const auto now = std::chrono::system_clock::now().time_since_epoch();
@@ -64,7 +65,7 @@ void Coordinator::send_step(const StepCommand& command) {
   sent.batch.inputs.clear();
   StepCommand without_targets = sent;
   without_targets.batch.targets = torch::Tensor();
-  const ReplicaStepCommand to_leader{command.id.epoch, command.id.step, command.id.measure_error, command.training};
+  const ReplicaStepCommand to_leader{command.id.epoch, command.id.step, command.id.measure_error, command.training, command.id.rates};
   for (const auto& peer : peers_) peer->send(peer->leads() ? Command(to_leader) : peer->worker() == last ? sent : without_targets);
 }
 
@@ -119,14 +120,15 @@ StepResult Coordinator::run_own(const StepCommand& command) {
     return command.training ? local_->forward_backward(command.batch, command.id, known_ ? &*known_ : nullptr)
                             : local_->evaluate(command.batch, command.id);
   } catch (const ReplicaLost&) {
-    explain(std::current_exception(), /*leaders_know=*/true);
+    explain<StepReply>(std::current_exception(), /*leaders_know=*/true);
   } catch (const std::runtime_error&) {
-    explain(std::current_exception(), /*leaders_know=*/false);
+    explain<StepReply>(std::current_exception(), /*leaders_know=*/false);
   }
 }
 
 // Where another replica is to blame, for this process or for a worker, the leaders know more; they answer after the workers. Not where a
 // worker is gone: then all that they miss is us.
+template <typename Expected>
 void Coordinator::explain(const std::exception_ptr& own, bool leaders_know) {
   std::exception_ptr reason = own;
   bool worker_gone = false;
@@ -134,7 +136,8 @@ void Coordinator::explain(const std::exception_ptr& own, bool leaders_know) {
   for (const auto& peer : peers_) {
     try {
       if (decision_) peer->recv<CommitReply>(kReasonTimeout);
-      peer->recv<StepReply>(kReasonTimeout);
+      if (peer->leads() && std::is_same_v<Expected, AuditReply>) continue;  // it was told nothing
+      peer->recv<Expected>(kReasonTimeout);
     } catch (const PeerFailed&) {
       throw;
     } catch (const ReplicaLost&) {
@@ -193,7 +196,11 @@ void Coordinator::confirm_commit() {
 void Coordinator::save() {
   confirm_commit();
   for (const auto& peer : peers_) peer->send(SaveCommand{});
-  checkpoints_.save(local_->checkpoint());
+  Checkpoint checkpoint = local_->checkpoint();
+  if (config_.own_state != nullptr) {
+    for (auto& [name, tensor] : config_.own_state->state()) checkpoint.optimizer[kOwnState + name] = tensor;
+  }
+  checkpoints_.save(checkpoint);
   wait_for_all<SaveReply>();
 }
 
@@ -299,6 +306,19 @@ void Coordinator::send_to_all_and_wait() {
   for (const auto& peer : peers_) tolerant([&] { peer->recv<typename Sent::Answer>(); });
 }
 
+// Null: a run begins.
+void Coordinator::set_own_state(const Checkpoint* checkpoint) {
+  if (config_.own_state == nullptr) return;
+  NamedTensors own;
+  if (checkpoint != nullptr) {
+    for (const auto& [name, tensor] : checkpoint->optimizer) {
+      if (name.starts_with(kOwnState)) own[name.substr(kOwnState.size())] = tensor;
+    }
+  }
+  config_.own_state->set_state(own);
+}
+
+template void Coordinator::explain<AuditReply>(const std::exception_ptr& own, bool leaders_know);
 template void Coordinator::send_to_all_and_wait<EndCommand>();
 template void Coordinator::send_to_all_and_wait<LeaveCommand>();
 

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <array>
 #include <functional>
 #include <map>
 #include <memory>
@@ -22,6 +23,30 @@ struct Parameter {
   std::size_t layer = 0;
 };
 
+// What the coordinator alone keeps between steps, as a part of its checkpoints.
+class OwnState {
+ public:
+  virtual ~OwnState() = default;
+  virtual NamedTensors state() const = 0;
+  // Nothing: as a run begins.
+  virtual void set_state(const NamedTensors& state) = 0;
+};
+
+// See audit.h.
+struct AuditRequest {
+  std::array<layer::Batch, 2> samples;           // a and b, equally many
+  pipeline::StepId id;                           // epoch and step
+  std::vector<pipeline::Rates> passes;           // those of the training, then one for each comparison
+  std::vector<std::vector<double>> tried{};      // by 2 * cut + direction: rates to measure its tensors at
+};
+struct AuditOutcome {
+  pipeline::StepResult step;                       // what it took
+  int parts = 0;                                   // run one after the other
+  std::vector<std::vector<AuditSums>> by_stage{};  // by pass: the gradients, then what each comparison finds
+  std::vector<std::vector<double>> curves{};       // by 2 * cut + direction: relative errors at the tried rates; empty: nothing crossed
+  bool non_finite = false;                         // the sums mean nothing
+};
+
 struct CoordinatorConfig {
   nlohmann::json spec;                                 // of the run, for the participants
   std::string checkpoints;                             // folder of this process's own
@@ -32,6 +57,7 @@ struct CoordinatorConfig {
   bool was_over = false;                               // the run has written its weights: servers may have forgotten it
   // The weights as a run begins, asked for layer by layer: nobody holds the whole model. A new source each time it begins.
   std::function<LayerWeights()> initial_weights;
+  OwnState* own_state = nullptr;  // outlives the coordinator; null: it keeps nothing
   LayerWeights expected_weights;  // of one layer: names, shapes and types, without values (on the meta device); the trained want gradients
   std::function<void(std::string)> note = [](const std::string&) {};  // for people
 };
@@ -73,6 +99,8 @@ class Coordinator {
   void commit(std::uint64_t step, double lr) { commit(step, decide(lr)); }
   void commit(std::uint64_t step, const Update& update);
   pipeline::StepResult evaluate(const layer::Batch& batch, const pipeline::StepId& id);
+  // With this replica's workers alone. Nothing changes anywhere but the gradients of a step that was not committed, which are gone.
+  AuditOutcome audit(const AuditRequest& request);
 
   // A checkpoint of every process.
   void save();
@@ -101,7 +129,14 @@ class Coordinator {
   pipeline::StepResult run_own(const StepCommand& command);
   void send_step(const StepCommand& command);
   bool knows_update() const;
+  template <typename Expected>
   [[noreturn]] void explain(const std::exception_ptr& own, bool leaders_know);
+  AuditCommand audit_part(const AuditRequest& request, std::size_t first) const;
+  void send_audit(const AuditCommand& command);
+  AuditPartResult audit_own(const AuditCommand& command);
+  void take_audit(AuditOutcome& outcome, const AuditPartResult& part, const AuditCommand& command, const Peer* peer) const;
+  std::vector<bool> stages_of(const Peer* peer) const;
+  void set_own_state(const Checkpoint* checkpoint);
   void add_peer(int worker, Peer::Role role);
   std::vector<ConfigureReply> configure_all();
   void take_step(pipeline::StepResult& result, Peer& peer, StepReply reply, bool norms);

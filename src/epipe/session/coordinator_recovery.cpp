@@ -164,6 +164,7 @@ void Coordinator::start_over() {
     if (local_->runs(layer)) local_->load(layer, command.weights);
   }
   local_->start_over();
+  set_own_state(nullptr);
   for (std::size_t p = 0; p < peers_.size(); ++p) {
     if (unanswered[p]) peers_[p]->recv<LoadReply>();
   }
@@ -187,7 +188,9 @@ void Coordinator::load(const LoadCommand& command) {
 
 void Coordinator::restore(std::uint64_t step) {
   for (const auto& peer : peers_) peer->send(RestoreCommand{step});
-  local_->restore(checkpoints_.load(step));
+  const Checkpoint checkpoint = checkpoints_.load(step);
+  local_->restore(checkpoint);
+  set_own_state(&checkpoint);
   wait_for_all<RestoreReply>();
 }
 

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 #include <stdexcept>
 
@@ -205,6 +206,69 @@ void LocalTrainer::backward(std::uint32_t micro_batch, std::uint64_t step) {
   if (!live_.empty()) return;
   pending_ = step;
   pending_encoders_ = clone(pipeline_->encoder_state());
+}
+
+void LocalTrainer::check_follows(const AuditPart& part) const {
+  const std::size_t directions = 2 * pipeline_config_.cuts.size();
+  const auto fits = [&](const std::vector<double>& rates) { return rates.size() == directions; };
+  if (!std::all_of(part.rates.begin(), part.rates.end(), fits) || (!part.tried.empty() && part.tried.size() != directions)) {
+    throw std::invalid_argument(fmt::format("an audit needs rates for each of {} cuts and both directions", pipeline_config_.cuts.size()));
+  }
+  const bool follows = part.first == 0 || (audit_ && part.first == audited_);
+  if (!follows || part.first + part.rates.size() > 2 * (2 + directions)) {
+    throw std::invalid_argument(fmt::format("an audit cannot go on with micro-batch {}", part.first));
+  }
+}
+
+void LocalTrainer::begin_audit() {
+  audit_.emplace(pipeline_config_.cuts.size() + 1, [this](int stage, const std::string& name, const torch::Tensor& gradient) {
+    const int worker = pipeline_config_.placement.worker_of[static_cast<std::size_t>(stage)];
+    return optimizers_[static_cast<std::size_t>(worker)]->scale(name, gradient);
+  });
+  audited_ = 0;
+}
+
+AuditPartResult LocalTrainer::audit(const layer::Batch& batch, const pipeline::StepId& id, const AuditPart& part) {
+  check_whole();
+  check_follows(part);
+  forget_step();
+  if (part.first == 0) begin_audit();
+  pipeline::AuditRun run;
+  for (const auto& rates : part.rates) {
+    pipeline::Rates& of_cuts = run.rates.emplace_back();
+    for (std::size_t j = 0; j < rates.size(); j += 2) of_cuts.push_back({rates[j], rates[j + 1]});
+  }
+  run.try_rates = part.tried;
+  run.take = [&](int i, int stage, const Layers& layers) { audit_->take(part.first + static_cast<std::uint32_t>(i), stage, layers); };
+  pipeline::AuditRunResult done;
+  try {
+    done = pipeline_->audit(batch, id, run);
+    pipeline_->begin_step();
+  } catch (...) {
+    audit_.reset();
+    leave_replicas();
+    throw;
+  }
+  forget_step();
+  audited_ += static_cast<std::uint32_t>(part.rates.size());
+  return audit_result(std::move(done), part.last);
+}
+
+AuditPartResult LocalTrainer::audit_result(pipeline::AuditRunResult done, bool last) {
+  AuditPartResult result{std::move(done.step)};
+  for (const auto& curve : done.curves) {
+    auto& errors = result.curves.emplace_back();
+    for (const boundary::RatePoint& point : curve) errors.push_back(point.rel_error());
+  }
+  result.non_finite = result.step.non_finite;
+  if (!last) return result;
+  result.sums = audit_->sums(audited_ / 2);
+  audit_.reset();
+  for (const auto& sums : result.sums) {
+    if (!std::all_of(sums.begin(), sums.end(), [](double sum) { return std::isfinite(sum); })) result.non_finite = true;
+  }
+  if (result.non_finite) result.sums.clear();  // JSON has no NaN
+  return result;
 }
 
 StepResult LocalTrainer::evaluate(const layer::Batch& batch, const pipeline::StepId& id) { return pipeline_->evaluate(batch, id); }

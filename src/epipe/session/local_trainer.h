@@ -9,6 +9,7 @@
 
 #include "epipe/layer/layer.h"
 #include "epipe/pipeline/pipeline.h"
+#include "epipe/session/audit.h"
 #include "epipe/session/checkpoint.h"
 #include "epipe/session/loss_scaler.h"
 #include "epipe/session/optimizer.h"
@@ -62,6 +63,9 @@ class LocalTrainer {
   void forward(std::uint32_t micro_batch, const std::vector<std::int64_t>& samples, std::uint64_t step, bool training);
   void backward(std::uint32_t micro_batch, std::uint64_t step);
   bool has_replicas() const { return reducer_ != nullptr; }
+  // Some micro-batches of an audit, of this replica alone. Weights, optimizers, encoders and statistics stay as they are; gradients that wait
+  // for their commit are gone. Throws std::invalid_argument for a part that does not follow the one before.
+  AuditPartResult audit(const layer::Batch& batch, const pipeline::StepId& id, const AuditPart& part);
   pipeline::StepResult evaluate(const layer::Batch& batch, const pipeline::StepId& id);
   // By full parameter name. Throws std::runtime_error that names a gradient with NaN or Inf.
   std::map<std::string, double> squared_gradient_norms() const;
@@ -105,6 +109,9 @@ class LocalTrainer {
   void forget_step();
   pipeline::StepResult train_step(const layer::Batch& batch, const pipeline::StepId& id, const Update* known);
   pipeline::StepResult sum_without_samples(std::uint64_t step);
+  void check_follows(const AuditPart& part) const;
+  void begin_audit();
+  AuditPartResult audit_result(pipeline::AuditRunResult done, bool last);
 
   Layers layers_;
   pipeline::PipelineConfig pipeline_config_;
@@ -121,6 +128,8 @@ class LocalTrainer {
   std::set<std::size_t> loaded_;  // layers, since the last start_over()
   bool restoring_ = false;        // or a restore failed halfway
   std::optional<std::uint64_t> pending_;
+  std::optional<GradientComparisons> audit_;                 // under way
+  std::uint32_t audited_ = 0;                                // its micro-batches so far
   codec::State pending_encoders_;                            // as of the gradients
   std::map<std::uint32_t, std::vector<std::int64_t>> live_;  // samples of micro-batches between forward() and backward()
   bool applied_ = false;                                     // to the weights, or to some of them, by a step that is not committed

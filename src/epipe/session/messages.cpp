@@ -26,6 +26,13 @@ class MessageWriter {
     fields_[name] = value;
   }
   void operator()(const char* name, const pipeline::StepResult& result) { fields_[name] = to_json(result); }
+  // Forward and backward of each cut; none where none are set.
+  void operator()(const char* name, const pipeline::Rates& rates) {
+    for (const pipeline::CutRates& cut : rates) {
+      fields_[name].push_back(cut.forward);
+      fields_[name].push_back(cut.backward);
+    }
+  }
   template <typename T>
   void operator()(const char* name, const std::optional<T>& value) {
     if (value) fields_[name] = *value;
@@ -70,6 +77,13 @@ class MessageReader {
   }
   void operator()(const char* name, json& value) { value = take(name); }
   void operator()(const char* name, pipeline::StepResult& result) { result = step_result_from_json(take(name)); }
+  void operator()(const char* name, pipeline::Rates& rates) {
+    std::optional<std::vector<double>> listed;
+    (*this)(name, listed);
+    if (!listed) return;
+    if (listed->size() % 2 != 0) refuse(name);
+    for (std::size_t i = 0; i < listed->size(); i += 2) rates.push_back({(*listed)[i], (*listed)[i + 1]});
+  }
   template <typename T>
   void operator()(const char* name, std::optional<T>& value) {
     if (!fields_.contains(name)) return;
@@ -170,6 +184,13 @@ void check_samples(const torch::Tensor& tensor, const layer::Batch& batch, std::
   }
 }
 
+// Loss scale, side inputs and targets.
+void check_batch(const layer::Batch& batch, const pipeline::StepId& id) {
+  if (!(id.loss_scale > 0)) throw std::invalid_argument(fmt::format("a loss scale must be above 0, got {}", id.loss_scale));
+  for (std::size_t k = 0; k < batch.side.size(); ++k) check_samples(batch.side[k], batch, listed("side", k));
+  if (batch.targets.defined()) check_samples(batch.targets, batch, "targets");
+}
+
 }  // namespace
 
 void StepCommand::check() const {
@@ -177,12 +198,29 @@ void StepCommand::check() const {
   if (!none && (id.chunks < 1 || id.chunks > batch.size())) {
     throw std::invalid_argument(fmt::format("a step of {} samples cannot have {} chunks", batch.size(), id.chunks));
   }
-  if (!(id.loss_scale > 0)) throw std::invalid_argument(fmt::format("a loss scale must be above 0, got {}", id.loss_scale));
   if (id.terms != 0 && id.terms < batch.size()) {
     throw std::invalid_argument(fmt::format("a loss of {} terms cannot have a part of {} samples", id.terms, batch.size()));
   }
-  for (std::size_t k = 0; k < batch.side.size(); ++k) check_samples(batch.side[k], batch, listed("side", k));
-  if (batch.targets.defined()) check_samples(batch.targets, batch, "targets");
+  check_batch(batch, id);
+  check_rates(id.rates);
+}
+
+void AuditCommand::check() const {
+  check_batch(batch, id);
+  if (id.chunks < 1 || batch.size() < 1 || batch.size() % id.chunks != 0 || part.rates.size() != static_cast<std::size_t>(id.chunks)) {
+    throw std::invalid_argument(
+        fmt::format("an audit of {} samples cannot have {} micro-batches with {} lists of rates", batch.size(), id.chunks, part.rates.size()));
+  }
+  if (id.terms < 1) throw std::invalid_argument(fmt::format("the loss of an audit cannot have {} terms", id.terms));
+  for (const auto* const lists : {&part.rates, &part.tried}) {
+    for (const auto& list : *lists) {
+      for (const double rate : list) check_rates({{rate, 0}});
+    }
+  }
+  for (const auto& list : part.tried) {
+    if (list.size() <= kMostTriedRates) continue;
+    throw std::invalid_argument(fmt::format("an audit tries at most {} rates of a cut, got {}", kMostTriedRates, list.size()));
+  }
 }
 
 Bytes to_bytes(const Command& command) { return write(command); }

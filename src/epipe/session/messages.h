@@ -12,6 +12,7 @@
 #include "epipe/layer/batch.h"
 #include "epipe/model/named_tensors.h"
 #include "epipe/pipeline/pipeline.h"
+#include "epipe/session/audit.h"
 #include "epipe/session/checkpoint.h"
 #include "epipe/session/update.h"
 
@@ -138,6 +139,7 @@ struct StepCommand {
     visit("samples", self.batch.samples);
     visit("training", self.training);
     visit("norms", self.norms);
+    visit("rates", self.id.rates);
     visit.tensor_list("side", self.batch.side);
     visit.tensor("targets", self.batch.targets);
   }
@@ -150,12 +152,15 @@ struct ReplicaStepCommand {
   std::uint64_t step = 0;
   bool measure_error = false;
   bool training = true;
+  pipeline::Rates rates{};
+  void check() const { check_rates(rates); }
   template <typename Self, typename Visit>
   static void fields(Self& self, Visit& visit) {
     visit("epoch", self.epoch);
     visit("step", self.step);
     visit("measure_error", self.measure_error);
     visit("training", self.training);
+    visit("rates", self.rates);
   }
 };
 
@@ -296,6 +301,43 @@ struct BackwardCommand {
   }
 };
 
+// Some micro-batches of an audit (audit.h). Nothing changes, then or later.
+struct AuditReply {
+  static constexpr std::string_view kName = "audited";
+  AuditPartResult result;
+  template <typename Self, typename Visit>
+  static void fields(Self& self, Visit& visit) {
+    visit("result", self.result.step);
+    visit("curves", self.result.curves);
+    visit("sums", self.result.sums);
+    visit("non_finite", self.result.non_finite);
+  }
+};
+// As StepCommand: everything about the micro-batches but their inputs.
+struct AuditCommand {
+  static constexpr std::string_view kName = "audit";
+  using Answer = AuditReply;
+  layer::Batch batch;  // the micro-batches one after the other, all of one size
+  pipeline::StepId id;
+  AuditPart part;
+  void check() const;  // throws std::invalid_argument
+  template <typename Self, typename Visit>
+  static void fields(Self& self, Visit& visit) {
+    visit("epoch", self.id.epoch);
+    visit("step", self.id.step);
+    visit("chunks", self.id.chunks);
+    visit("loss_scale", self.id.loss_scale);
+    visit("terms", self.id.terms);
+    visit("samples", self.batch.samples);
+    visit("first", self.part.first);
+    visit("last", self.part.last);
+    visit("rates", self.part.rates);
+    visit("tried", self.part.tried);
+    visit.tensor_list("side", self.batch.side);
+    visit.tensor("targets", self.batch.targets);
+  }
+};
+
 // A command that was not carried out.
 struct ErrorReply {
   static constexpr std::string_view kName = "failed";
@@ -313,9 +355,10 @@ struct ErrorReply {
 // Their order is part of the protocol.
 using Command =
     std::variant<ConfigureCommand, LoadCommand, RestoreCommand, OpenChannelsCommand, StepCommand, ReplicaStepCommand, CommitCommand,
-                 SaveCommand, WeightsCommand, ClockCommand, TimelineCommand, EndCommand, LeaveCommand, ForwardCommand, BackwardCommand>;
+                 SaveCommand, WeightsCommand, ClockCommand, TimelineCommand, EndCommand, LeaveCommand, ForwardCommand, BackwardCommand,
+                 AuditCommand>;
 using Reply = std::variant<ErrorReply, ConfigureReply, LoadReply, RestoreReply, OpenChannelsReply, StepReply, CommitReply, SaveReply,
-                           WeightsReply, ClockReply, TimelineReply, EndReply, LeaveReply, ForwardReply, BackwardReply>;
+                           WeightsReply, ClockReply, TimelineReply, EndReply, LeaveReply, ForwardReply, BackwardReply, AuditReply>;
 
 template <typename Message>  // Command or Reply
 std::string_view name_of(const Message& message) {

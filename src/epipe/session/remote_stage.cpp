@@ -35,6 +35,11 @@ void require_finite(const torch::Tensor& x, const char* name) {
 
 RemoteStage::RemoteStage(PeerConnector& connector, RemoteStageConfig config)
     : connector_(connector), config_(std::move(config)), checkpoints_(config_.checkpoints) {
+  for (const pipeline::CutCodecs& codecs : config_.codecs) {
+    if (codecs.forward != "auto" && codecs.backward != "auto") continue;
+    throw std::invalid_argument(
+        "the codec auto without a number needs audits of the whole network, which only `epipe train` runs; say bits per value, as in auto:2");
+  }
   const auto now = std::chrono::system_clock::now().time_since_epoch();
   attempt_ = static_cast<std::uint64_t>(std::chrono::duration_cast<std::chrono::milliseconds>(now).count());
   try {

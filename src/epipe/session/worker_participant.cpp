@@ -95,11 +95,18 @@ Reply WorkerParticipant::on(const OpenChannelsCommand& command) {
   return OpenChannelsReply{};
 }
 
-Reply WorkerParticipant::on(const StepCommand& command) {
-  const int chunks = local().pipeline_config().chunks;
-  if (command.id.chunks > chunks) {
-    throw std::invalid_argument(fmt::format("a step of {} micro-batches, but the run has {}", command.id.chunks, chunks));
+void WorkerParticipant::check_step(const pipeline::StepId& id, int most) {
+  const auto& pipeline = local().pipeline_config();
+  if (id.chunks > most) {
+    throw std::invalid_argument(fmt::format("a step of {} micro-batches, but the run has {}", id.chunks, most));
   }
+  if (!id.rates.empty() && id.rates.size() != pipeline.cuts.size()) {
+    throw std::invalid_argument(fmt::format("a step with rates of {} cuts, but the run has {}", id.rates.size(), pipeline.cuts.size()));
+  }
+}
+
+Reply WorkerParticipant::on(const StepCommand& command) {
+  check_step(command.id, local().pipeline_config().chunks);
   if (!local().connected()) throw transport::ConnectionLost("the data channels to the other processes are not open");
   StepReply reply;
   reply.result = command.training ? local().forward_backward(command.batch, command.id) : local().evaluate(command.batch, command.id);
@@ -164,6 +171,14 @@ Reply WorkerParticipant::on(const ForwardCommand& command) {
 Reply WorkerParticipant::on(const BackwardCommand& command) {
   run_action([&](LocalTrainer& local) { local.backward(command.micro_batch, command.step); });
   return BackwardReply{};
+}
+
+Reply WorkerParticipant::on(const AuditCommand& command) {
+  check_step(command.id, most_at_once(local().pipeline_config()));
+  AuditReply reply;
+  run_action([&](LocalTrainer& local) { reply.result = local.audit(command.batch, command.id, command.part); });
+  reply.result.step.targets = torch::Tensor();  // the coordinator has them
+  return reply;
 }
 
 void WorkerParticipant::disconnect() {

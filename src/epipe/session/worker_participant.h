@@ -68,6 +68,8 @@ class WorkerParticipant final : public Participant {
   Reply on(const LeaveCommand& command);
   Reply on(const ForwardCommand& command);
   Reply on(const BackwardCommand& command);
+  Reply on(const AuditCommand& command);
+  void check_step(const pipeline::StepId& id, int most);
   void run_action(const std::function<void(LocalTrainer&)>& action);
   LocalTrainer& local();
   LocalTrainer& begun_run();  // that has weights

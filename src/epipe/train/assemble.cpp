@@ -89,6 +89,21 @@ session::CoordinatorConfig coordinator_config(const TrainConfig& config, const A
   return coordinator;
 }
 
+AutoRatesConfig auto_rates_config(const TrainConfig& config, const pipeline::PipelineConfig& pipeline) {
+  AutoRatesConfig rates;
+  rates.audited = audited_cuts(pipeline, config.audit);
+  rates.cuts = pipeline.cuts.size();
+  rates.harm = config.harm;
+  rates.share = config.audit_share;
+  rates.batch = config.batch;
+  rates.batch_here = config.batch / config.replicas;
+  const bool none = rates.audited.empty();
+  if (config.audit && none) {
+    throw std::invalid_argument("--audit looks at codecs of a rate, such as dct:1, between workers; there are none: say --codec and --place");
+  }
+  return rates;
+}
+
 // The last batch of an epoch may have fewer samples than there are chunks.
 int chunks_for(const Plan& plan, const layer::Batch& batch) { return static_cast<int>(std::min<std::int64_t>(plan.chunks, batch.size())); }
 
@@ -104,14 +119,17 @@ WeightsFiles files_of(const TrainConfig& config) {
   return files;
 }
 
-pipeline::StepResult RunParts::forward_backward(const data::LoadedBatch& loaded, bool measure_error) {
-  const auto step = static_cast<std::int64_t>(loaded.step);
-  return coordinator->forward_backward(
-      loaded.batch, {loaded.epoch, loaded.step, chunks_for(plan, loaded.batch), measure_error, loaded.terms}, lr.at(step));
+pipeline::StepResult RunParts::forward_backward(const data::LoadedBatch& loaded, bool measure_error, const pipeline::Rates* rates) {
+  pipeline::StepId id{loaded.epoch, loaded.step, chunks_for(plan, loaded.batch), measure_error, loaded.terms};
+  id.rates = rates != nullptr ? *rates : auto_rates->rates();
+  return coordinator->forward_backward(loaded.batch, id, lr.at(static_cast<std::int64_t>(loaded.step)));
 }
 
-pipeline::StepResult RunParts::evaluate(const data::LoadedBatch& loaded, std::uint64_t epoch, std::uint64_t step) {
-  return coordinator->evaluate(loaded.batch, {epoch, step, chunks_for(plan, loaded.batch)});
+pipeline::StepResult RunParts::evaluate(const data::LoadedBatch& loaded, std::uint64_t epoch, std::uint64_t step,
+                                        const pipeline::Rates* rates) {
+  pipeline::StepId id{epoch, step, chunks_for(plan, loaded.batch)};
+  id.rates = rates != nullptr ? *rates : auto_rates->rates();
+  return coordinator->evaluate(loaded.batch, id);
 }
 
 RunParts assemble(const Registry& registry, const TrainConfig& config, AssembleOptions options) {
@@ -144,6 +162,8 @@ RunParts assemble(const Registry& registry, const TrainConfig& config, AssembleO
   coordinator.spec = to_json(parts.plan);
   coordinator.initial_weights = weights_source([resolved] { return resolved().architecture; }, config.seed, options);
   auto local = make_local_trainer(run, local_workers(config, registry.losses.find(config.loss, parts.plan.data), options));
+  parts.auto_rates = std::make_unique<AutoRates>(auto_rates_config(config, local->pipeline_config()));
+  if (replica == 0) coordinator.own_state = parts.auto_rates.get();
   parts.coordinator = std::make_unique<session::Coordinator>(std::move(local), options.connector, std::move(coordinator));
   return parts;
 }

@@ -7,6 +7,7 @@
 
 #include "epipe/model/adapter.h"
 #include "epipe/session/coordinator.h"
+#include "epipe/train/auto_rates.h"
 #include "epipe/train/batches.h"
 #include "epipe/train/config.h"
 #include "epipe/train/initial_weights.h"
@@ -26,11 +27,13 @@ struct RunParts {
   std::vector<CutNames> codec_names;
   LrSchedule lr;
   model::AdapterTask adapter_task;
+  std::unique_ptr<AutoRates> auto_rates;  // outlives the coordinator
   std::unique_ptr<session::Coordinator> coordinator;
 
   int workers() const { return schedule::Placement{plan.place}.workers(); }
-  pipeline::StepResult forward_backward(const data::LoadedBatch& loaded, bool measure_error);
-  pipeline::StepResult evaluate(const data::LoadedBatch& loaded, std::uint64_t epoch, std::uint64_t step);
+  // At the rates of `auto_rates`, or at those that the first replica's client says.
+  pipeline::StepResult forward_backward(const data::LoadedBatch& loaded, bool measure_error, const pipeline::Rates* rates = nullptr);
+  pipeline::StepResult evaluate(const data::LoadedBatch& loaded, std::uint64_t epoch, std::uint64_t step, const pipeline::Rates* rates = nullptr);
 };
 
 struct AssembleOptions {

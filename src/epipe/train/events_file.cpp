@@ -97,9 +97,10 @@ Message summary_of(const json& line) {
     if (line.contains("val_metrics")) add_values(summary, "val_metrics/", line.at("val_metrics"), {});
     return summary;
   }
-  add_values(summary, "", line, {"epoch", "step"});
+  const std::string prefix = line.at("kind") == "audit" ? "audit/" : "";
+  add_values(summary, prefix, line, {"epoch", "step"});
   for (const json& cut : line.value("cuts", json::array())) {
-    add_values(summary, fmt::format("cut_{}_{}/", cut.at("cut").get<int>(), cut.at("direction").get<std::string>()), cut, {"cut"});
+    add_values(summary, prefix + fmt::format("cut_{}_{}/", cut.at("cut").get<int>(), cut.at("direction").get<std::string>()), cut, {"cut"});
   }
   for (const json& worker : line.value("workers", json::array())) {
     add_values(summary, fmt::format("worker_{}/", worker.at("worker").get<int>()), worker, {"worker", "replica"});

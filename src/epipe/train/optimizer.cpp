@@ -99,6 +99,15 @@ void Optimizer::adam(const Group& group, double learning_rate) {
   at::_foreach_addcdiv_(group.parameters, first, scale, -learning_rate / first_bias);
 }
 
+torch::Tensor Optimizer::scale(const std::string& name, const torch::Tensor& gradient) const {
+  if (config_.kind == OptimizerConfig::Kind::kSgd) return {};
+  constexpr double kTiny = 1e-30;  // where neither gradient nor --eps is above 0
+  const auto second = slots_.find(name + "/second");
+  if (second == slots_.end()) return (gradient.to(torch::kFloat64).square().mean().sqrt() + config_.eps + kTiny).reciprocal();
+  const double bias = 1 - std::pow(config_.beta2, static_cast<double>(steps_));
+  return (second->second.to(torch::kFloat64).sqrt() / std::sqrt(bias) + config_.eps + kTiny).reciprocal();
+}
+
 std::map<std::string, torch::Tensor> Optimizer::state() const {
   std::map<std::string, torch::Tensor> all;
   for (const auto& [name, tensor] : slots_) all.emplace(name, tensor.clone());

@@ -31,6 +31,8 @@ class Optimizer final : public session::Optimizer {
   // Gradients are gone while the device still works, and not when it waits for the next step.
   void step(double learning_rate, double scale = 1) override;
 
+  torch::Tensor scale(const std::string& name, const torch::Tensor& gradient) const override;
+
   // "name/momentum", "name/first", "name/second", "steps"
   model::NamedTensors state() const override;
   void set_state(const model::NamedTensors& state) override;

@@ -82,7 +82,7 @@ StepResult ReplicaParticipant::train(const ReplicaStepCommand& command) {
   const data::LoadedBatch loaded = training_->next();
   const double data_seconds = watch.seconds();
   if (loaded.step != command.step) throw std::logic_error(fmt::format("expected step {}, got {}", loaded.step, command.step));
-  StepResult result = run_->forward_backward(loaded, command.measure_error);
+  StepResult result = run_->forward_backward(loaded, command.measure_error, &command.rates);
   result.workers[0].data = data_seconds;
   result.predictions = torch::Tensor();
   result.targets = torch::Tensor();
@@ -97,7 +97,7 @@ StepResult ReplicaParticipant::evaluate(const ReplicaStepCommand& command) {
   ++validated_;
   const data::LoadedBatch loaded = validation_->next();
   if (loaded.batch.size() == 0) return no_result(run_->coordinator->cuts(), run_->coordinator->workers());
-  return run_->evaluate(loaded, command.epoch, command.step);
+  return run_->evaluate(loaded, command.epoch, command.step, &command.rates);
 }
 
 Reply ReplicaParticipant::on(const CommitCommand& command) {
@@ -128,5 +128,6 @@ Reply ReplicaParticipant::on(const ClockCommand&) { refuse(ClockCommand::kName);
 Reply ReplicaParticipant::on(const TimelineCommand&) { refuse(TimelineCommand::kName); }
 Reply ReplicaParticipant::on(const ForwardCommand&) { refuse(ForwardCommand::kName); }
 Reply ReplicaParticipant::on(const BackwardCommand&) { refuse(BackwardCommand::kName); }
+Reply ReplicaParticipant::on(const AuditCommand&) { refuse(AuditCommand::kName); }
 
 }  // namespace epipe::train

@@ -34,6 +34,7 @@ class ReplicaParticipant final : public session::Participant {
   session::Reply on(const session::LeaveCommand& command);
   session::Reply on(const session::ForwardCommand& command);
   session::Reply on(const session::BackwardCommand& command);
+  session::Reply on(const session::AuditCommand& command);
   pipeline::StepResult train(const session::ReplicaStepCommand& command);
   pipeline::StepResult evaluate(const session::ReplicaStepCommand& command);
   void begin();

@@ -162,6 +162,7 @@ class Loop {
       epoch_due_ = false;
       save_due_ = false;
       saved_ = steps_done;
+      audited_.reset();
     }
     done_ = steps_done;
     metrics_.reset();  // it writes the same file
@@ -226,6 +227,7 @@ class Loop {
     step.step = loaded.step;
     step.last_of_epoch = loaded.last_of_epoch;
     step.error_measured = config_.error_every > 0 && loaded.step % static_cast<std::uint64_t>(config_.error_every) == 0;
+    if (run_.auto_rates->is_due(loaded)) audit(loaded);
     if (run_.plan.loss_scaling) step.loss_scale = run_.coordinator->local().loss_scale();
     step.result = run_.forward_backward(loaded, step.error_measured);
     step.result.workers[0].data = data_seconds;
@@ -248,11 +250,27 @@ class Loop {
     graphs_noted_ = !refusals.empty();
   }
 
+  // Its line waits for the step, whose line a run that is disturbed before writes later; the audit is not repeated then.
+  void audit(const data::LoadedBatch& loaded) {
+    const session::AuditRequest request = run_.auto_rates->request(loaded);
+    audited_ = run_.auto_rates->take(request, run_.coordinator->audit(request));
+  }
+
+  void record_audit() {
+    if (!audited_) return;
+    metrics_->append(audit_json(*audited_, run_.coordinator->local().pipeline_config().codecs, config_.harm));
+    observer_.on_audit(*audited_);
+    for (Sums* const all : {&in_epoch_, &in_call_}) all->wire_bytes += audited_->wire_bytes();
+    audited_.reset();
+  }
+
   // A committed step.
   void record(const DoneStep& step) {
     const double optimizer_seconds = step.updating.seconds();
     const double seconds = step.watch.seconds();
     const StepResult& result = step.result;
+    record_audit();
+    run_.auto_rates->count(result);
     done_ = step.step + 1;
     epoch_ = step.epoch;
     epoch_due_ = step.last_of_epoch || done_ == end_;
@@ -355,6 +373,7 @@ class Loop {
   bool epoch_due_ = false;  // its last step is done, its line is not written
   bool save_due_ = false;
   std::optional<DoneStep> in_flight_;  // from its gradients until its line is written
+  std::optional<AuditRecord> audited_;  // before the step under way
   Sums in_epoch_;
   Sums in_call_;
   EpochResult last_;

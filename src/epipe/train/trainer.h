@@ -8,6 +8,7 @@
 
 #include "epipe/pipeline/pipeline.h"
 #include "epipe/session/peer_connector.h"
+#include "epipe/train/auto_rates.h"
 #include "epipe/train/config.h"
 #include "epipe/train/registry.h"
 #include "epipe/transport/group.h"
@@ -48,6 +49,7 @@ class Observer {
   virtual void on_epoch(const EpochResult& epoch) = 0;
   virtual void on_note(const std::string& text) = 0;  // what a person should know: a head that starts fresh, a lost link, a way back
   virtual void on_event(RunEvent) {}                  // what a program counts
+  virtual void on_audit(const AuditRecord&) {}        // with the step that it came before
 };
 
 struct TrainResult {

@@ -26,6 +26,7 @@ class EntropyDeviceCodec final : public DeviceCodec {
 
   std::optional<DevicePayload> encode(const torch::Tensor& x, const EncodeContext& at) override {
     if (kind_ != EntropyKind::kEc && Reflections::fits(spec_of(x))) return std::nullopt;  // the host knows reflections
+    if (!control_.set_rate(at.rate)) return std::nullopt;
     DevicePasses passes(x);
     if (passes.largest() >= kernels::kInfinityKey) return std::nullopt;
     const float largest = kernels::key_value(passes.largest());

@@ -1,0 +1,45 @@
+#!/usr/bin/env python3
+"""runs.py SETTING DATA [WEIGHTS] [--seeds N] [--codecs "none dct:2 ..."] [--harms "0.03 0.1 0.3"] [--devices cuda:0]: the trainings of the study, a line for
+bench/sweep.py each. Fixed rates are audited without changing anything (--audit); --codec auto runs once for every bound in --harms.
+
+SETTING is mobilenet-1,19, mobilenet-4,15, mobilenet-7,17 (CIFAR-10 at 128 px, 2 epochs, from ImageNet's WEIGHTS), resnet18-3,7 (CIFAR-10 at 64 px,
+6 epochs, from scratch), or cnn (generated images, for a machine without a GPU)."""
+import argparse
+import json
+
+FIXED = "none auto:4 auto:2 auto:1 auto:0.5 auto:0.25 auto:0.125"
+
+
+def common(setting, data, weights, devices):
+    training = ["--batch", "128", "--momentum", "0.9", "--lr-schedule", "cosine", "--warmup", "20", "--place", "0,0,0", "--devices", devices]
+    model, _, cuts = setting.partition("-")
+    if model == "mobilenet":
+        return ["--model", "mobilenet_v2", "--weights", weights, "--data", f"cifar10:{data}", "--image-size", "128", "--resize-on", "device", "--cuts", cuts,
+                "--chunks", "4", "--lr", "0.02", "--epochs", "2", *training]
+    if model == "resnet18":
+        return ["--model", "resnet18", "--data", f"cifar10:{data}", "--image-size", "64", "--resize-on", "device", "--cuts", cuts, "--chunks", "4",
+                "--lr", "0.05", "--epochs", "6", *training]
+    return ["--model", "cnn", "--cuts", "1,4", "--chunks", "4", "--lr", "0.1", "--epochs", "8", "--batch", "64", "--momentum", "0.9", "--place", "0,0,0"]
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("setting")
+    parser.add_argument("data")
+    parser.add_argument("weights", nargs="?", default="")
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--first-seed", type=int, default=0)
+    parser.add_argument("--codecs", default=FIXED)
+    parser.add_argument("--harms", default="0.03 0.1 0.3")
+    parser.add_argument("--devices", default="cuda:0")
+    args = parser.parse_args()
+    arguments = common(args.setting, args.data, args.weights, args.devices)
+    for seed in range(args.first_seed, args.first_seed + args.seeds):
+        runs = [(codec, [] if codec == "none" else ["--audit"]) for codec in args.codecs.split()]
+        runs += [(f"auto harm {harm}", ["--harm", harm]) for harm in args.harms.split()]
+        for name, more in runs:
+            print(json.dumps({"name": f"{args.setting} {name} seed {seed}", "setting": args.setting, "codec": name, "seed": seed,
+                              "args": [*arguments, "--codec", name.split()[0], *more, "--seed", str(seed), "--error-every", "0"]}))
+
+
+main()

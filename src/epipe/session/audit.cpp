@@ -1,0 +1,142 @@
+#include "epipe/session/audit.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <stdexcept>
+
+namespace epipe::session {
+namespace {
+
+constexpr double kRounding = 1 + 1e-6;  // of sums that keep Cauchy's inequality
+constexpr double kLargest = 1e200;      // so that sums of them, and their products' roots, are finite
+
+using Named = std::vector<std::pair<std::string, torch::Tensor>>;
+
+Named taken_gradients(const GradientComparisons::Layers& layers) {
+  Named taken;
+  for (const auto& layer : layers) {
+    for (auto& item : layer->named_parameters()) {
+      if (!item.value().requires_grad()) continue;
+      taken.emplace_back(layer->full_name(item.key()), item.value().grad());
+      item.value().mutable_grad() = torch::Tensor();
+    }
+  }
+  return taken;
+}
+
+void subtract_from(Named& changed, const Named& gradients) {
+  for (std::size_t i = 0; i < changed.size(); ++i) {
+    torch::Tensor& x = changed[i].second;
+    if (x.defined() && gradients[i].second.defined()) x = gradients[i].second - x;
+  }
+}
+
+double cross_bound(const AuditSums& sums) { return sums.square * kRounding; }
+
+void check(const AuditSums& sums, const AuditSums& gradient) {
+  const bool norms = std::isfinite(sums.square) && sums.square >= 0 && sums.square <= kLargest;
+  const double along = 2 * std::sqrt(sums.square) * std::sqrt(gradient.square) * kRounding;
+  if (norms && std::abs(sums.cross) <= cross_bound(sums) && std::abs(sums.along) <= along) return;
+  throw std::invalid_argument(
+      fmt::format("no gradients have the sums {}, {} and {} beside {}", sums.cross, sums.square, sums.along, gradient.square));
+}
+
+}  // namespace
+
+bool is_rate(double rate) { return rate == 0 || (rate >= kLeastRate && rate <= kMostRate); }
+
+void check_rates(const pipeline::Rates& rates) {
+  for (const pipeline::CutRates& cut : rates) {
+    for (const double rate : {cut.forward, cut.backward}) {
+      if (is_rate(rate)) continue;
+      throw std::invalid_argument(fmt::format("expected a rate from {} to {} bits per value, got {}", kLeastRate, kMostRate, rate));
+    }
+  }
+}
+
+int most_at_once(const pipeline::PipelineConfig& config) {
+  const auto is_open = [](const pipeline::CutCodecs& codecs) { return codecs.forward == "auto" || codecs.backward == "auto"; };
+  const bool open = std::any_of(config.codecs.begin(), config.codecs.end(), is_open);
+  return open ? std::max(config.chunks, pipeline::kAuditMicroBatches) : config.chunks;
+}
+
+AuditSums& AuditSums::operator+=(const AuditSums& other) {
+  cross += other.cross;
+  square += other.square;
+  along += other.along;
+  return *this;
+}
+
+void GradientComparisons::take(std::uint32_t micro_batch, int stage, const Layers& layers) {
+  const torch::NoGradGuard no_grad;
+  OfStage& own = stages_.at(static_cast<std::size_t>(stage));
+  const std::size_t part = micro_batch % 2;
+  Gradients taken = taken_gradients(layers);
+  if (micro_batch < 2) {
+    own.gradients[part] = std::move(taken);
+    if (part == 1) own.sums.push_back(compare(stage, own.gradients[0], own.gradients[1]));
+    return;
+  }
+  subtract_from(taken, own.gradients[part]);
+  if (part == 0) {
+    own.change_of_a = std::move(taken);
+  } else {
+    own.sums.push_back(compare(stage, own.change_of_a, taken));
+    own.change_of_a.clear();
+  }
+}
+
+// In float64, parameter by parameter in the model's order.
+torch::Tensor GradientComparisons::compare(int stage, const Gradients& a, const Gradients& b) const {
+  const OfStage& own = stages_[static_cast<std::size_t>(stage)];
+  torch::Tensor sum;
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    const auto& [name, g_a] = own.gradients[0][i];
+    const torch::Tensor& g_b = own.gradients[1][i].second;
+    if (!a[i].second.defined() || !b[i].second.defined() || !g_a.defined() || !g_b.defined()) continue;
+    const torch::Tensor scale = scale_(stage, name, g_a);
+    const auto in_steps = [&](const torch::Tensor& x) {
+      const auto wide = x.to(torch::kFloat64);
+      return (scale.defined() ? wide * scale : wide).flatten();
+    };
+    const auto x_a = in_steps(a[i].second);
+    const auto x_b = in_steps(b[i].second);
+    const auto of_parameter = torch::stack({x_a.dot(x_b), (x_a.dot(x_a) + x_b.dot(x_b)) / 2,
+                                            (x_a.dot(in_steps(g_b)) + x_b.dot(in_steps(g_a))) / 2});
+    sum = sum.defined() ? sum + of_parameter : of_parameter;
+  }
+  return sum;
+}
+
+std::vector<std::vector<double>> GradientComparisons::sums(std::size_t comparisons) const {
+  std::vector<std::vector<double>> all(comparisons, std::vector<double>(kAuditNumbers * stages_.size()));
+  for (std::size_t j = 0; j < stages_.size(); ++j) {
+    for (std::size_t c = 0; c < std::min(comparisons, stages_[j].sums.size()); ++c) {
+      if (!stages_[j].sums[c].defined()) continue;  // nothing is trained here
+      const auto numbers = stages_[j].sums[c].cpu();
+      for (std::size_t n = 0; n < kAuditNumbers; ++n) {
+        all[c][kAuditNumbers * j + n] = numbers[static_cast<std::int64_t>(n)].item<double>();
+      }
+    }
+  }
+  return all;
+}
+
+std::vector<std::vector<AuditSums>> read_sums(const std::vector<std::vector<double>>& numbers, const std::vector<bool>& own) {
+  std::vector<std::vector<AuditSums>> all;
+  for (const auto& of_comparison : numbers) {
+    if (of_comparison.size() != kAuditNumbers * own.size()) throw std::invalid_argument("it has sums of another pipeline");
+    auto& sums = all.emplace_back(own.size());
+    for (std::size_t j = 0; j < own.size(); ++j) {
+      if (!own[j]) continue;
+      const double* const n = of_comparison.data() + kAuditNumbers * j;
+      sums[j] = {n[0], n[1], n[2]};
+      check(sums[j], all.front()[j]);
+    }
+  }
+  return all;
+}
+
+}  // namespace epipe::session

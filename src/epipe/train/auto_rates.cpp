@@ -1,0 +1,270 @@
+#include "epipe/train/auto_rates.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <limits>
+#include <nlohmann/json.hpp>
+
+#include "epipe/codec/codec.h"
+#include "epipe/pipeline/chunks.h"
+#include "epipe/session/metric_json.h"
+#include "epipe/train/bit_allocation.h"
+
+namespace epipe::train {
+namespace {
+
+using pipeline::CutRates;
+using session::AuditSums;
+using wire::Direction;
+
+constexpr double kHighFactor = 4;       // between the rate of the training and the one whose error hardly counts beside it
+constexpr double kLeastHigh = 2;        // bits per value
+constexpr int kFirstOctaves = 3;        // that the first audit may change a rate by
+constexpr int kOctaves = 1;             // and later ones
+constexpr double kFirstShare = 0.25;    // of the harm that the first audit may use: gradients change fast after it
+constexpr double kNewest = 0.5;         // weight of an audit in the mean over all
+constexpr double kLeastNoise = 1e-3;    // of the squared gradient, where samples are copies of each other
+constexpr double kNoError = 1e-12;
+constexpr const char* kCounts = "counts";
+constexpr std::int64_t kCountNumbers = 11;
+constexpr std::int64_t kKnownNumbers = 3;
+
+AuditSums sum_of(const std::vector<AuditSums>& by_stage) {
+  AuditSums sum;
+  for (const AuditSums& of_stage : by_stage) sum += of_stage;
+  return sum;
+}
+
+double bytes_of(const pipeline::StepResult& result) {
+  double bytes = 0;
+  for (const auto* const direction : {&result.forward, &result.backward}) {
+    for (const auto& traffic : *direction) bytes += static_cast<double>(traffic.wire_bytes);
+  }
+  return bytes;
+}
+
+const boundary::Traffic& traffic_at(const pipeline::StepResult& result, const AuditedCut& at) {
+  return (at.direction == Direction::kForward ? result.forward : result.backward)[at.cut];
+}
+
+// As measured, but for a rate that errs more than a lower one did.
+RateCurve curve_of(const std::vector<double>& rates, const std::vector<double>& errors) {
+  RateCurve curve{rates, errors};
+  for (std::size_t i = 1; i < errors.size(); ++i) curve.errors[i] = std::min(curve.errors[i], curve.errors[i - 1]);
+  return curve;
+}
+
+std::string state_name(const AuditedCut& at) { return fmt::format("rate/{}", at.index()); }
+
+const char* name_of(Direction direction) { return direction == Direction::kForward ? "forward" : "backward"; }
+
+}  // namespace
+
+std::vector<AuditedCut> audited_cuts(const pipeline::PipelineConfig& config, bool all) {
+  std::vector<AuditedCut> audited;
+  for (std::size_t j = 0; j < config.cuts.size(); ++j) {
+    if (!config.placement.crosses(static_cast<int>(j)) && config.placement.workers() > 1) continue;
+    for (const auto direction : {Direction::kForward, Direction::kBackward}) {
+      if (direction == Direction::kBackward && static_cast<int>(j) < config.first_trained) continue;
+      const auto rate = codec::target_rate(config.codecs[j].of(direction));
+      if (rate && (all || *rate == 0)) audited.push_back({j, direction, *rate});
+    }
+  }
+  return audited;
+}
+
+AutoRates::AutoRates(AutoRatesConfig config) : config_(std::move(config)) { set_state({}); }
+
+void AutoRates::set_rates() {
+  rates_.clear();
+  for (std::size_t k = 0; k < known_.size(); ++k) {
+    const AuditedCut& at = config_.audited[k];
+    if (at.fixed != 0) continue;
+    if (rates_.empty()) rates_.resize(config_.cuts);
+    rates_[at.cut].of(at.direction) = known_[k].rate;
+  }
+}
+
+// Small: what matters is told by few samples. BatchNorm wants 8.
+std::int64_t AutoRates::samples_of_audit() const {
+  return std::min(std::clamp<std::int64_t>(config_.batch_here / 8, 8, 32), config_.batch_here / 2);
+}
+
+bool AutoRates::is_due(const data::LoadedBatch& loaded) const {
+  const std::int64_t samples = samples_of_audit();
+  if (config_.audited.empty() || loaded.step < next_step_ || samples < 1 || loaded.batch.size() < 2 * samples) return false;
+  if (audits_ == 0) return loaded.step == 0 || next_step_ == 0 || std::has_single_bit(loaded.step);  // until one is valid
+  const auto affordable = [this](double Cost::* what) { return audited_.*what + last_.*what <= config_.share * trained_.*what; };
+  return affordable(&Cost::bytes) && affordable(&Cost::samples) && affordable(&Cost::rounds);
+}
+
+// Around the rate, which is one of them.
+std::vector<double> AutoRates::tried_rates(const Known& known) const {
+  const int octaves = audits_ == 0 ? kFirstOctaves : kOctaves;
+  std::vector<double> rates;
+  for (int i = -octaves; i <= octaves; ++i) {
+    const double rate = std::clamp(known.rate * std::exp2(i), kLeast, kMost);
+    if (rates.empty() || rate > rates.back()) rates.push_back(rate);
+  }
+  return rates;
+}
+
+session::AuditRequest AutoRates::request(const data::LoadedBatch& loaded) const {
+  const std::int64_t samples = samples_of_audit();
+  session::AuditRequest request;
+  request.samples = {pipeline::slice(loaded.batch, {0, samples}), pipeline::slice(loaded.batch, {samples, samples})};
+  request.id.epoch = loaded.epoch;
+  request.id.step = loaded.step;
+  request.passes.push_back(rates_.empty() ? pipeline::Rates(config_.cuts) : rates_);
+  request.tried.resize(2 * config_.cuts);
+  for (std::size_t k = 0; k < known_.size(); ++k) {
+    const AuditedCut& at = config_.audited[k];
+    pipeline::Rates rates = request.passes[0];
+    rates[at.cut].of(at.direction) = std::clamp(kHighFactor * known_[k].rate, kLeastHigh, session::kMostRate);
+    request.passes.push_back(std::move(rates));
+    request.tried[at.index()] = at.fixed != 0 ? std::vector<double>{at.fixed} : tried_rates(known_[k]);
+  }
+  return request;
+}
+
+AuditRecord AutoRates::take(const session::AuditRequest& request, const session::AuditOutcome& outcome) {
+  AuditRecord record;
+  record.epoch = request.id.epoch;
+  record.step = request.id.step;
+  record.took = outcome.step;
+  last_ = {bytes_of(outcome.step), static_cast<double>(outcome.step.samples), static_cast<double>(outcome.parts)};
+  audited_ = {audited_.bytes + last_.bytes, audited_.samples + last_.samples, audited_.rounds + last_.rounds};
+  next_step_ = record.step + 1;
+  record.valid = !outcome.non_finite && sum_of(outcome.by_stage[0]).square > 0;
+  if (!record.valid) return record;
+  measure(request, outcome, record);
+  choose(request, outcome, record);
+  ++audits_;
+  set_rates();
+  return record;
+}
+
+// e is what coding adds to a gradient of n samples; of a batch of B, its bias stays and its variance becomes n/B of it, as that of the
+// gradient does:   harm = (bias^2 + variance n/B) / (noise n/B) = (bias^2 B/n + variance) / noise
+void AutoRates::measure(const session::AuditRequest& request, const session::AuditOutcome& outcome, AuditRecord& record) {
+  const AuditSums gradient = sum_of(outcome.by_stage[0]);
+  const double noise = std::max(gradient.square - gradient.cross, kLeastNoise * gradient.square);
+  const double batches = static_cast<double>(config_.batch) / static_cast<double>(request.samples[0].size());
+  record.noise = gradient.cross > 0 ? noise / batches / gradient.cross : std::numeric_limits<double>::quiet_NaN();
+  for (std::size_t k = 0; k < known_.size(); ++k) {
+    const AuditedCut& at = config_.audited[k];
+    const AuditSums error = sum_of(outcome.by_stage[k + 1]);
+    const double common = std::clamp(error.cross, 0.0, error.square);
+    CutAudit cut;
+    cut.at = at;
+    cut.rate = cut.next_rate = known_[k].rate;
+    cut.bias = batches * common / noise;
+    cut.harm = cut.bias + (error.square - common) / noise;
+    cut.gradient_error = error.square / gradient.square;
+    cut.progress_lost = -error.along / (gradient.cross - error.along);
+    const auto& tried = request.tried[at.index()];
+    const auto& curve = outcome.curves[at.index()];
+    if (curve.size() == tried.size()) cut.rel_error = curve_of(tried, curve).error_at(cut.rate);
+    record.harm += cut.harm;
+    record.cuts.push_back(cut);
+  }
+}
+
+void AutoRates::choose(const session::AuditRequest& request, const session::AuditOutcome& outcome, AuditRecord& record) {
+  std::vector<std::size_t> chosen;  // audited cuts
+  std::vector<RateChoice> choices;
+  for (std::size_t k = 0; k < known_.size(); ++k) {
+    const AuditedCut& at = config_.audited[k];
+    const auto& curve = outcome.curves[at.index()];
+    if (at.fixed != 0 || curve.empty()) continue;
+    Known& known = known_[k];
+    const double found = std::log(std::max(record.cuts[k].harm, kNoError) / std::max(record.cuts[k].rel_error, kNoError));
+    known.log_sensitivity = known.measured ? (1 - kNewest) * known.log_sensitivity + kNewest * found : found;
+    known.measured = true;
+    chosen.push_back(k);
+    choices.push_back({static_cast<double>(traffic_at(outcome.step, at).values), std::exp(known.log_sensitivity),
+                       curve_of(request.tried[at.index()], curve)});
+  }
+  if (choices.empty()) return;
+  const auto rates = allocate_bits(choices, config_.harm * (audits_ == 0 ? kFirstShare : 1));
+  for (std::size_t i = 0; i < chosen.size(); ++i) {
+    known_[chosen[i]].rate = rates[i];
+    record.cuts[chosen[i]].next_rate = rates[i];
+  }
+}
+
+void AutoRates::count(const pipeline::StepResult& result) {
+  trained_ = {trained_.bytes + bytes_of(result), trained_.samples + static_cast<double>(result.samples), trained_.rounds + 1};
+}
+
+session::NamedTensors AutoRates::state() const {
+  if (config_.audited.empty()) return {};
+  std::vector<double> counts = {static_cast<double>(audits_), static_cast<double>(next_step_)};
+  for (const Cost* const cost : {&trained_, &audited_, &last_}) counts.insert(counts.end(), {cost->bytes, cost->samples, cost->rounds});
+  session::NamedTensors all = {{kCounts, torch::tensor(counts, torch::kFloat64)}};
+  for (std::size_t k = 0; k < known_.size(); ++k) {
+    const std::vector<double> numbers = {known_[k].rate, known_[k].log_sensitivity, known_[k].measured ? 1.0 : 0.0};
+    all.emplace(state_name(config_.audited[k]), torch::tensor(numbers, torch::kFloat64));
+  }
+  return all;
+}
+
+void AutoRates::set_state(const session::NamedTensors& state) {
+  known_.clear();
+  for (const AuditedCut& at : config_.audited) known_.push_back({at.fixed != 0 ? at.fixed : kFirst});
+  trained_ = audited_ = last_ = {};
+  audits_ = next_step_ = 0;
+  const auto numbers_of = [&](const std::string& name, std::int64_t count) -> const double* {
+    const auto found = state.find(name);
+    const bool fits = found != state.end() && found->second.numel() == count && found->second.scalar_type() == torch::kFloat64;
+    return fits ? found->second.contiguous().data_ptr<double>() : nullptr;
+  };
+  if (const double* const n = numbers_of(kCounts, kCountNumbers)) {
+    audits_ = static_cast<std::uint64_t>(n[0]);
+    next_step_ = static_cast<std::uint64_t>(n[1]);
+    trained_ = {n[2], n[3], n[4]};
+    audited_ = {n[5], n[6], n[7]};
+    last_ = {n[8], n[9], n[10]};
+  }
+  for (std::size_t k = 0; k < known_.size(); ++k) {
+    const double* const n = numbers_of(state_name(config_.audited[k]), kKnownNumbers);
+    if (n != nullptr && config_.audited[k].fixed == 0) known_[k] = {std::clamp(n[0], kLeast, kMost), n[1], n[2] != 0};
+  }
+  set_rates();
+}
+
+nlohmann::json audit_json(const AuditRecord& record, const std::vector<pipeline::CutCodecs>& codecs, double bound) {
+  nlohmann::json cuts = nlohmann::json::array();
+  for (const CutAudit& cut : record.cuts) {
+    nlohmann::json line = session::metrics_line(cut);
+    line.update(
+        {{"cut", cut.at.cut}, {"direction", name_of(cut.at.direction)}, {"codec", codecs[cut.at.cut].of(cut.at.direction)}});
+    cuts.push_back(std::move(line));
+  }
+  return {{"kind", "audit"},
+          {"epoch", record.epoch},
+          {"step", record.step},
+          {"valid", record.valid},
+          {"harm", record.harm},
+          {"bound", bound},
+          {"noise", record.noise},
+          {"wire_bytes", record.wire_bytes()},
+          {"samples", record.took.samples},
+          {"cuts", std::move(cuts)}};
+}
+
+std::uint64_t AuditRecord::wire_bytes() const { return static_cast<std::uint64_t>(bytes_of(took)); }
+
+std::string describe(const AuditRecord& record) {
+  if (!record.valid) return fmt::format("audit before step {}: the gradients are not finite, or zero; rates stay", record.step);
+  std::string text = fmt::format("audit before step {}: harm {:.3g}; bits per value", record.step, record.harm);
+  for (const CutAudit& cut : record.cuts) {
+    text += fmt::format("{} cut {} {} {:.3g}", &cut == record.cuts.data() ? ":" : ",", cut.at.cut, name_of(cut.at.direction), cut.next_rate);
+  }
+  return text;
+}
+
+}  // namespace epipe::train

@@ -1,0 +1,329 @@
+// The codec auto without a number: what its audits measure, what it makes of them, and that nothing else changes.
+#include "epipe/train/auto_rates.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+#include <nlohmann/json.hpp>
+
+#include "train/coordinated.h"
+
+namespace epipe::train {
+namespace {
+
+using session::AuditOutcome;
+using session::AuditRequest;
+using testing::Countdown;
+using testing::Machines;
+using testing::metrics_in;
+using testing::TempFolder;
+using testing::Watcher;
+using wire::Direction;
+
+constexpr std::int64_t kBatch = 64;
+
+AutoRatesConfig two_cuts(double harm = 0.1) {
+  AutoRatesConfig config;
+  config.audited = {{0, Direction::kForward}, {1, Direction::kForward}};
+  config.cuts = 2;
+  config.harm = harm;
+  config.share = 0.025;
+  config.batch = config.batch_here = kBatch;
+  return config;
+}
+
+data::LoadedBatch batch_at(std::uint64_t step, std::int64_t samples = kBatch) {
+  data::LoadedBatch loaded;
+  loaded.step = step;
+  loaded.samples = samples;
+  loaded.batch.samples.resize(static_cast<std::size_t>(samples));
+  return loaded;
+}
+
+pipeline::StepResult step_of(std::uint64_t bytes_per_cut, std::int64_t samples) {
+  pipeline::StepResult step;
+  step.forward.resize(2);
+  step.backward.resize(2);
+  for (auto& traffic : step.forward) traffic.wire_bytes = bytes_per_cut;
+  for (auto& traffic : step.forward) traffic.values = 1000;
+  step.samples = samples;
+  return step;
+}
+
+// What cuts whose relative error is 0.1 / rate^2 would tell, each with its sensitivity.
+AuditOutcome outcome_of(const AuditRequest& request, std::vector<double> sensitivity, double bias = 0) {
+  AuditOutcome outcome;
+  outcome.step = step_of(1000, 8 * static_cast<std::int64_t>(2 * request.passes.size()));
+  outcome.parts = 1;
+  outcome.curves.resize(4);
+  outcome.by_stage = {{{1, 2, 0}}};  // noise 1, of a micro-batch
+  for (std::size_t k = 0; k < sensitivity.size(); ++k) {
+    for (const double rate : request.tried[2 * k]) outcome.curves[2 * k].push_back(0.1 / (rate * rate));
+    const double rate = request.passes[0][k].forward;
+    const double square = sensitivity[k] * 0.1 / (rate * rate);
+    outcome.by_stage.push_back({{bias * square, square, 0}});
+  }
+  return outcome;
+}
+
+AuditRecord audit(AutoRates& rates, std::uint64_t step, const std::vector<double>& sensitivity, double bias = 0) {
+  const AuditRequest request = rates.request(batch_at(step));
+  return rates.take(request, outcome_of(request, sensitivity, bias));
+}
+
+TEST(AutoRates, AnAuditComparesEachCutAtAHighRate) {
+  const AutoRates rates(two_cuts());
+  const AuditRequest request = rates.request(batch_at(7));
+  ASSERT_EQ(request.passes.size(), 3U);
+  EXPECT_EQ(request.id.step, 7U);
+  EXPECT_EQ(request.samples[0].size(), 8);
+  EXPECT_EQ(request.samples[1].size(), 8);
+  for (std::size_t k = 0; k < 2; ++k) {
+    EXPECT_EQ(request.passes[0][k].forward, AutoRates::kFirst);
+    EXPECT_EQ(request.passes[0][k].backward, 0) << "nobody chooses it";
+    EXPECT_EQ(request.passes[k + 1][k].forward, 4 * AutoRates::kFirst);
+    EXPECT_EQ(request.passes[k + 1][1 - k].forward, AutoRates::kFirst);
+    EXPECT_TRUE(request.tried[2 * k + 1].empty());
+  }
+}
+
+TEST(AutoRates, MoveBitsToTheCutThatMatters) {
+  AutoRates rates(two_cuts());
+  const AuditRecord found = audit(rates, 0, {10, 0.001});
+  ASSERT_TRUE(found.valid);
+  EXPECT_NEAR(found.harm, 1.0001, 1e-9);
+  EXPECT_GT(rates.rates()[0].forward, 4);
+  EXPECT_LT(rates.rates()[1].forward, 0.35);
+  EXPECT_EQ(found.cuts[0].next_rate, rates.rates()[0].forward);
+}
+
+TEST(AutoRates, ComeToTheBoundAndStayThere) {
+  AutoRates rates(two_cuts(0.1));
+  double harm = 0;
+  for (std::uint64_t step = 0; step < 6; ++step) harm = audit(rates, step, {1, 1}).harm;
+  EXPECT_NEAR(harm, 0.1, 0.01);
+  EXPECT_NEAR(rates.rates()[0].forward, std::sqrt(2.0), 0.1);
+}
+
+TEST(AutoRates, TheFirstAuditLeavesRoomForGradientsThatChangeFast) {
+  AutoRates rates(two_cuts(0.1));
+  audit(rates, 0, {1, 1});
+  EXPECT_NEAR(audit(rates, 1, {1, 1}).harm, 0.025, 0.003);
+}
+
+TEST(AutoRates, ABiasCountsAsOftenAsMicroBatchesFitInABatch) {
+  AutoRates rates(two_cuts());
+  const double unbiased = audit(rates, 0, {1, 1}).harm;
+  AutoRates biased(two_cuts());
+  const AuditRecord found = audit(biased, 0, {1, 1}, /*bias=*/1);
+  EXPECT_NEAR(found.harm / unbiased, kBatch / 8, 1e-9);
+  EXPECT_NEAR(found.cuts[0].bias, found.cuts[0].harm, 1e-9);
+  AutoRates opposed(two_cuts());
+  EXPECT_NEAR(audit(opposed, 0, {1, 1}, /*bias=*/-1).harm, unbiased, 1e-9) << "a negative estimate of a square is 0";
+}
+
+TEST(AutoRates, ChangeByAtMostAFactorOfTwoAfterTheFirstAudit) {
+  AutoRates rates(two_cuts());
+  audit(rates, 0, {1, 1});
+  const double before = rates.rates()[0].forward;
+  audit(rates, 1, {1e6, 1e6});
+  EXPECT_LE(rates.rates()[0].forward, 2 * before * 1.0001);
+  for (std::uint64_t step = 2; step < 30; ++step) audit(rates, step, {1e9, 1e9});
+  EXPECT_EQ(rates.rates()[0].forward, AutoRates::kMost);
+  for (std::uint64_t step = 30; step < 60; ++step) audit(rates, step, {1e-9, 1e-9});
+  EXPECT_GE(rates.rates()[0].forward, AutoRates::kLeast);
+  EXPECT_LT(rates.rates()[0].forward, 2 * AutoRates::kLeast);
+}
+
+TEST(AutoRates, AuditsTakeTheirShareOfBytesSamplesAndSteps) {
+  for (const int scarce : {0, 1, 2}) {
+    AutoRates rates(two_cuts());
+    double trained = 0;
+    double audited = 0;
+    int audits = 0;
+    for (std::uint64_t step = 0; step < 2000; ++step) {
+      if (rates.is_due(batch_at(step))) {
+        const AuditRequest request = rates.request(batch_at(step));
+        AuditOutcome outcome = outcome_of(request, {1, 1});
+        outcome.step = step_of(scarce == 0 ? 100'000 : 1, scarce == 1 ? 300 : 1);
+        outcome.parts = scarce == 2 ? 3 : 1;
+        rates.take(request, outcome);
+        audited += scarce == 0 ? 200'000 : scarce == 1 ? 300 : 3;
+        ++audits;
+      }
+      rates.count(step_of(50'000, kBatch));
+      trained += scarce == 0 ? 100'000 : scarce == 1 ? kBatch : 1;
+      if (audits < 2) continue;
+      EXPECT_LE(audited, 0.025 * trained) << "at step " << step;
+    }
+    EXPECT_GT(audits, 5) << scarce;
+  }
+}
+
+TEST(AutoRates, OnlyBatchesWithEnoughSamplesAreAudited) {
+  const AutoRates rates(two_cuts());
+  EXPECT_TRUE(rates.is_due(batch_at(0)));
+  EXPECT_FALSE(rates.is_due(batch_at(0, 15)));
+  AutoRatesConfig single = two_cuts();
+  single.batch = single.batch_here = 1;
+  EXPECT_FALSE(AutoRates(single).is_due(batch_at(0, 1)));
+}
+
+TEST(AutoRates, AnAuditWithoutFiniteGradientsChangesNothingAndIsTriedAgain) {
+  AutoRates rates(two_cuts());
+  const AuditRequest request = rates.request(batch_at(0));
+  AuditOutcome outcome = outcome_of(request, {1, 1});
+  outcome.non_finite = true;
+  EXPECT_FALSE(rates.take(request, outcome).valid);
+  EXPECT_EQ(rates.rates()[0].forward, AutoRates::kFirst);
+  EXPECT_FALSE(rates.is_due(batch_at(0))) << "a replay of the step does not repeat its audit";
+  EXPECT_TRUE(rates.is_due(batch_at(1)));
+  EXPECT_FALSE(rates.is_due(batch_at(3))) << "and not at every step";
+}
+
+TEST(AutoRates, TheirStateIsAllThatTheyDependOn) {
+  AutoRates rates(two_cuts());
+  audit(rates, 0, {3, 0.1});
+  rates.count(step_of(500, kBatch));
+  AutoRates restored(two_cuts());
+  restored.set_state(rates.state());
+  for (AutoRates* const both : {&rates, &restored}) {
+    audit(*both, 5, {0.2, 7});
+    both->count(step_of(700, kBatch));
+  }
+  for (std::size_t k = 0; k < 2; ++k) EXPECT_EQ(rates.rates()[k].forward, restored.rates()[k].forward);
+  const auto one = rates.state();
+  const auto other = restored.state();
+  ASSERT_EQ(one.size(), other.size());
+  for (const auto& [name, tensor] : one) EXPECT_TRUE(torch::equal(tensor, other.at(name))) << name;
+  restored.set_state({});
+  EXPECT_EQ(restored.rates()[0].forward, AutoRates::kFirst) << "as a run begins";
+}
+
+// With audits before nearly every step.
+TrainConfig audited_run(const std::string& codec, const std::string& run_dir) {
+  return testing::coordinated_run({0, 1, 0}, codec, run_dir);
+}
+
+std::vector<nlohmann::json> audits_in(const std::string& run_dir) { return metrics_in(run_dir, "audit"); }
+
+TEST(AuditedRun, MeasuringChangesNothing) {
+  const TempFolder folder;
+  for (const std::string schedule : {"gpipe", "1f1b"}) {
+    for (const std::string optimizer : {"sgd", "adam"}) {
+      auto plain = audited_run("dct:1", folder.file("plain" + schedule + optimizer));
+      plain.schedule = schedule;
+      plain.optimizer = optimizer;
+      plain.recompute = schedule == "1f1b";
+      auto measured = plain;
+      measured.run_dir = folder.file("measured" + schedule + optimizer);
+      measured.audit = true;
+      testing::run(plain);
+      testing::run(measured);
+      testing::expect_equal_weights(plain.run_dir, measured.run_dir);
+      EXPECT_TRUE(audits_in(plain.run_dir).empty());
+      const auto audits = audits_in(measured.run_dir);
+      ASSERT_GE(audits.size(), 2U);
+      for (const auto& cut : audits[0].at("cuts")) {
+        EXPECT_GT(cut.at("harm").get<double>(), 0);
+        EXPECT_EQ(cut.at("rate"), cut.at("next_rate")) << "it measures";
+      }
+    }
+  }
+}
+
+TEST(AuditedRun, CoarserCodingDoesMoreHarm) {
+  const TempFolder folder;
+  double before = 0;
+  for (const std::string codec : {"auto:4", "auto:1", "auto:0.25"}) {
+    auto config = audited_run(codec, folder.file(codec));
+    config.audit = true;
+    config.max_steps = 1;
+    testing::run(config);
+    const double harm = audits_in(config.run_dir).at(0).at("harm");
+    EXPECT_GT(harm, 1.5 * before) << codec;
+    before = harm;
+  }
+}
+
+TEST(AuditedRun, GoesOnWithTheRatesOfItsLastAudit) {
+  const TempFolder folder;
+  const auto config = audited_run("auto", folder.file("run"));
+  testing::run(config);
+  const auto audits = audits_in(config.run_dir);
+  ASSERT_GE(audits.size(), 3U);
+  std::map<std::pair<int, std::string>, double> rates;
+  std::size_t next = 0;
+  for (const auto& step : metrics_in(config.run_dir, "step")) {
+    if (next < audits.size() && audits[next].at("step") == step.at("step")) {
+      for (const auto& cut : audits[next].at("cuts")) rates[{cut.at("cut"), cut.at("direction")}] = cut.at("next_rate");
+      ++next;
+    }
+    for (const auto& cut : step.at("cuts")) {
+      const double rate = rates.at({cut.at("cut"), cut.at("direction")});
+      EXPECT_LE(cut.at("bits_per_value").get<double>(), 1.1 * rate + 0.2) << step.at("step") << cut;
+    }
+  }
+  EXPECT_EQ(next, audits.size());
+}
+
+TEST(AuditedRun, ThatIsResumedEndsAsOneThatNeverStopped) {
+  const TempFolder folder;
+  const auto whole = audited_run("auto", folder.file("whole"));
+  testing::run(whole);
+  auto stopped = audited_run("auto", folder.file("stopped"));
+  testing::run(stopped, 5);
+  stopped.resume = true;
+  testing::run(stopped);
+  testing::expect_equal_weights(whole.run_dir, stopped.run_dir);
+  EXPECT_EQ(audits_in(whole.run_dir), audits_in(stopped.run_dir));
+}
+
+TEST(AuditedRun, OfSeveralProcessesHasTheAuditsOfOne) {
+  const TempFolder folder;
+  for (const std::vector<int>& place : {std::vector<int>{0, 1, 0}, std::vector<int>{0, 1, 2}}) {
+    const std::string name = place.back() == 0 ? "ring" : "chain";
+    auto config = audited_run("auto", folder.file(name + "-one"));
+    config.place = place;
+    testing::run(config);
+    auto several = config;
+    several.run_dir = folder.file(name + "-several");
+    Countdown never;
+    Machines machines(testing::workers_of(place), several.run_dir + "-state", never);
+    Watcher watcher;
+    train(testing::registry(), several, watcher, watcher.stop, &machines);
+    testing::expect_equal_weights(config.run_dir, several.run_dir);
+    EXPECT_EQ(audits_in(config.run_dir), audits_in(several.run_dir));
+    EXPECT_GE(audits_in(config.run_dir).size(), 2U);
+  }
+}
+
+TEST(AuditedRun, SimulatedInOneWorkerTrainsInEveryPrecision) {
+  const TempFolder folder;
+  for (const std::string precision : {"fp32", "bf16"}) {
+    auto config = audited_run("auto", folder.file(precision));
+    config.place = {0, 0, 0};
+    config.chunks = 1;
+    config.precision = precision;
+    config.loss_scaling = precision == "bf16" ? "on" : "off";
+    testing::run(config);
+    const auto audits = audits_in(config.run_dir);
+    ASSERT_GE(audits.size(), 2U) << precision;
+    EXPECT_EQ(audits[0].at("cuts").size(), 4U);
+  }
+}
+
+TEST(AuditedRun, WithoutGradientsAtACutChoosesTheOthers) {
+  const TempFolder folder;
+  auto config = audited_run("auto", folder.file("frozen"));
+  config.freeze = {"0-2"};
+  config.cuts = {"1", "3"};
+  testing::run(config);
+  const auto audits = audits_in(config.run_dir);
+  ASSERT_GE(audits.size(), 1U);
+  EXPECT_EQ(audits[0].at("cuts").size(), 2U) << "forward of each: what is before cut 1 is not trained " << audits[0];
+}
+
+}  // namespace
+}  // namespace epipe::train
