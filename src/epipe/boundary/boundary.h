@@ -25,12 +25,11 @@ struct MicroBatchTensors {
   bool frozen = false;         // validation: the encoder's state stays as it is
   bool measure_error = false;  // decode what was encoded and compare, for the metrics
   std::vector<torch::Tensor> tensors;
-  StreamEvent ready{
+  StreamEvent ready{};              // when they are, on their device
+  double rate = 0;                  // bits per value, see codec::EncodeContext
+  std::vector<double> try_rates{};  // measure what coding them at these rates would lose, beside sending them
   // Where the receiver keeps frames by sample: one for each tensor, which is then one sample's, or undefined where the receiver has it.
   std::vector<SampleKey> samples{};
-};               // when they are, on their device
-  double rate = 0;                   // bits per value, see codec::EncodeContext
-  std::vector<double> try_rates{};   // measure what coding them at these rates would lose, beside sending them
 };
 
 // What coding at a rate loses: sum (x - x')^2, and sum x^2.

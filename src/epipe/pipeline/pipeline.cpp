@@ -183,11 +183,10 @@ std::unique_ptr<Cut> Pipeline::Impl::make_cut(int j) {
   cut.forward = config_.codecs[static_cast<std::size_t>(j)].forward;
   cut.backward = config_.codecs[static_cast<std::size_t>(j)].backward;
   cut.index = static_cast<std::uint16_t>(j);
-  const auto capacity = [this](std::string_view name) { return capacity_of(name, config_.chunks, config_.in_flight); };
+  const int most = std::max(config_.chunks, kAuditMicroBatches);
+  const auto capacity = [&](std::string_view name) { return capacity_of(name, most, config_.in_flight); };
   cut.capacity = static_cast<std::size_t>(std::max(capacity(config_.schedule), capacity(kEvaluation)));
-  if (earlier == later) {  // its worker must never wait
-    cut.capacity = std::max({cut.capacity, static_cast<std::size_t>(config_.chunks), static_cast<std::size_t>(kAuditMicroBatches)});
-  }
+  if (earlier == later) cut.capacity = std::max(cut.capacity, static_cast<std::size_t>(most));  // its worker must never wait
   cut.timeout = config_.remote.timeout;
   cut.codec_threads = config_.codec_threads;
   cut.flag_non_finite = config_.loss_scaling;

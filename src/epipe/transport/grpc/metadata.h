@@ -16,7 +16,7 @@ namespace epipe::transport {
 
 inline constexpr const char* kMethod = "/epipe.Link/Open";
 inline constexpr const char* kVersion =
-    "4";  // 1: the plan had settings of the client; 2: commands were told apart by their text; 3: all of a model was trained
+    "5";  // 1: the plan had settings of the client; 2: commands were told apart by their text; 3: all of a model was trained; 4: no rates
 inline constexpr const char* kVersionKey = "epipe-version";
 inline constexpr const char* kTokenKey = "authorization";
 inline constexpr std::size_t kMaxAboutBytes = 4096;
