@@ -110,7 +110,7 @@ TEST(AdminSocket, IsForItsOwnerAloneAndReplacesWhatAKilledServerLeft) {
     }
   }
   EXPECT_THROW(ask_server(state, {}), std::runtime_error) << "nobody is there any more";
-  ASSERT_EQ(::rmdir((state + "/admin").c_str()), 0) << "and nothing is left";
+  ASSERT_NE(::access((state + "/admin").c_str(), F_OK), 0) << "and nothing is left";
   ASSERT_EQ(::symlink("/tmp", (state + "/admin").c_str()), 0);
   EXPECT_THROW(AdminSocket(state, nullptr), std::runtime_error) << "a link leads elsewhere";
 }

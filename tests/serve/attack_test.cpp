@@ -229,6 +229,18 @@ TEST(Attack, ASessionAboveItsMemoryOrItsTimeHasToEnd) {
   EXPECT_NE(excess_of(session).find("it has had its "), std::string::npos);
 }
 
+TEST(Attack, TheTimeToSaySomethingBeginsWithTheFirstLinkAndNotWithOthers) {
+  Activity activity;
+  std::this_thread::sleep_for(50ms);
+  EXPECT_GT(activity.waiting_seconds(), 0.04) << "for a process that takes its time to start";
+  EXPECT_FALSE(activity.was_opened());
+  activity.opened();
+  EXPECT_LT(activity.waiting_seconds(), 0.04);
+  std::this_thread::sleep_for(50ms);
+  activity.opened();
+  EXPECT_GT(activity.waiting_seconds(), 0.04);
+}
+
 // What OpenBLAS and LibTorch need is measured before the first session; a limit that was accepted works.
 TEST(Attack, TheLeastMemoryThatIsAcceptedIsEnoughForASmallModel) {
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)

@@ -4,6 +4,7 @@
 
 #include <memory>
 
+#include "epipe/base/file.h"
 #include "epipe/transport/group_config.h"
 #include "support/process.h"
 #include "support/program.h"
@@ -21,6 +22,13 @@ inline Arguments operator+(Arguments left, const Arguments& right) {
 inline std::string file_bytes(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
   return {std::istreambuf_iterator<char>(file), {}};
+}
+
+// The sessions that a server's state folder holds.
+inline std::vector<std::string> sessions_in(const std::string& state_dir) {
+  auto names = list_folder(state_dir);
+  std::erase(names, "admin");
+  return names;
 }
 
 // Whether a run ended with these weights, byte by byte; not printed, because they are long.

@@ -35,7 +35,7 @@ class ServerState : public ::testing::Test {
     split_.server(0).signal(SIGTERM);
     ASSERT_EQ(client->wait(120), 0) << client->log();
     ASSERT_EQ(split_.server(0).wait(60), 0) << split_.server(0).log();
-    const auto sessions = list_folder(split_.file("server-0"));
+    const auto sessions = testing::sessions_in(split_.file("server-0"));
     ASSERT_EQ(sessions.size(), 1U);
     session_ = split_.file("server-0/") + sessions[0];
   }
@@ -99,7 +99,7 @@ TEST_F(ServerState, ADamagedTicketLetsNobodyIn) {
 TEST_F(ServerState, GoesWhenItIsBeyondTheQuotaAndTheClientIsToldSo) {
   split_.start_server(0, {"--state-quota", "0.000001"});
   EXPECT_TRUE(split_.server(0).says("to stay within the 0.000 GB of --state-quota", 10)) << split_.server(0).log();
-  EXPECT_TRUE(list_folder(split_.file("server-0")).empty());
+  EXPECT_TRUE(testing::sessions_in(split_.file("server-0")).empty());
   const auto client = resume(run_dir_);
   EXPECT_EQ(client->wait(60), 1) << client->log();
   EXPECT_NE(client->log().find("cannot resume: no checkpoint is with all processes"), std::string::npos) << client->log();

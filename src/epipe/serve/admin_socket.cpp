@@ -95,6 +95,7 @@ AdminSocket::~AdminSocket() {
   stopping_ = true;
   thread_.join();
   ::unlink((folder_ + "/" + kSocketName).c_str());
+  ::rmdir(folder_.c_str());
 }
 
 void AdminSocket::run() {

@@ -33,7 +33,10 @@ class Activity {
     bytes_[from_client ? 0 : 1] += bytes;
     if (from_client) heard_ = true;
   }
-  void opened() { opened_ = clock_.seconds(); }  // a link, so that the client can be heard
+  // A link, so that the client can be heard. The first counts: who opens others and says nothing gains nothing.
+  void opened() {
+    if (!was_opened()) opened_ = clock_.seconds();
+  }
   // Since a link was opened, or since there is a session and none was.
   double waiting_seconds() const { return clock_.seconds() - opened_; }
   bool was_opened() const { return opened_ > 0; }
