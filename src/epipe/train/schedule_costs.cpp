@@ -19,6 +19,7 @@ using schedule::Costs;
 constexpr double kMaxSeconds = 1e5;             // of an action or a transfer
 constexpr std::size_t kMaxCostsBytes = 1 << 16;  // far more than kMaxStages need
 constexpr int kServerHolds = 64;                // micro-batches, unless its operator says otherwise
+constexpr double kLateness = 1.25;              // of a delay: frames come later than the fastest one, and the order is fixed
 
 struct CostsPart {
   std::string_view name;
@@ -87,7 +88,9 @@ int resolve_in_flight(const std::string& text, const Plan& plan) {
     const schedule::Placement placement{plan.place};
     std::vector<int> most(static_cast<std::size_t>(placement.workers()), kServerHolds);
     most[0] = schedule::kMaxChunks * schedule::kMaxStages;
-    const auto chosen = schedule::choose_in_flight({plan.schedule, placement, plan.chunks, plan.costs, std::move(most)});
+    Costs late = plan.costs;
+    for (double& delay : late.delay) delay *= kLateness;
+    const auto chosen = schedule::choose_in_flight({plan.schedule, placement, plan.chunks, late, std::move(most)});
     if (!chosen) throw std::invalid_argument("--in-flight: " + chosen.error().message);
     return chosen.value().in_flight;
   }

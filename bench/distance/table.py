@@ -1,0 +1,29 @@
+#!/usr/bin/env python3
+"""The table of bench/distance/README.md from results.jsonl; the last line of each setting counts."""
+import json
+import pathlib
+import sys
+
+path = sys.argv[1] if len(sys.argv) > 1 else pathlib.Path(__file__).resolve().parent / "results.jsonl"
+rows = {}
+for line in open(path):
+    row = json.loads(line)
+    rows[row["schedule"], row["in_flight"], row["delay_ms"]] = row
+delays = sorted({key[2] for key in rows})
+nearest = {}  # seconds of the best step without a delay, by schedule
+for (schedule, _, delay), row in rows.items():
+    if delay == delays[0]:
+        nearest[schedule] = min(nearest.get(schedule, 1e9), 128 / row["samples_per_s"])
+print("| schedule | in flight | " + " | ".join(f"{delay:.0f} ms: samples/s | of T0 + 2L" for delay in delays) + " |")
+print("|---|---|" + "---|---|" * len(delays))
+for schedule, in_flight in sorted({key[:2] for key in rows}):
+    cells = []
+    for delay in delays:
+        row = rows.get((schedule, in_flight, delay))
+        if row is None:
+            cells += ["", ""]
+            continue
+        bound = nearest[schedule] + 2 * (delay - delays[0]) / 1e3
+        chosen = f" ({row['chosen']})" if in_flight == "auto" else ""
+        cells += [f"{row['samples_per_s']:.1f}{chosen}", f"{bound * row['samples_per_s'] / 128:.2f}"]
+    print(f"| `{schedule}` | {in_flight} | " + " | ".join(cells) + " |")
