@@ -21,7 +21,7 @@ using testing::operator+;
 TEST(Launch, GivesTheWeightsOfOneProcess) {
   Split split(0);
   for (const auto& [ranks, place] : std::vector<std::pair<std::string, std::string>>{{"2", "0,1,0"}, {"3", "0,1,2"}, {"4", "0,1,2,3"}}) {
-    for (const std::string codec : {"none", "sort:6+2"}) {
+    for (const std::string codec : {"none", "sort:6+2", "auto"}) {
       const Arguments arguments = kRun + Arguments{"--codec", codec, "--max-steps", "6"};
       const std::string run_dir = split.file("ranks-" + ranks + codec.substr(0, 4));
       const auto several =

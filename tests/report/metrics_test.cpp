@@ -23,6 +23,23 @@ std::string error_of(const std::string& text) {
   return metrics.ok() ? "" : metrics.error().text();
 }
 
+TEST(Metrics, HaveAudits) {
+  const std::string audit =
+      R"({"kind":"audit","epoch":0,"step":12,"valid":true,"harm":0.05,"bound":0.1,"noise":null,"cuts":[)"
+      R"({"cut":1,"direction":"backward","codec":"auto","rate":1.5,"harm":0.05}]})"
+      "\n";
+  const Metrics metrics = parsed_metrics(step_line(0, 11) + audit + step_line(0, 12) + audit);
+  ASSERT_EQ(metrics.audits.size(), 1U) << "a resumed run writes it again";
+  EXPECT_EQ(metrics.audits[0].step, 12);
+  EXPECT_EQ(metrics.audits[0].harm, 0.05);
+  EXPECT_EQ(metrics.audits[0].bound, 0.1);
+  ASSERT_EQ(metrics.audits[0].cuts.size(), 1U);
+  EXPECT_EQ(metrics.audits[0].cuts[0].direction, Direction::kBackward);
+  EXPECT_EQ(metrics.audits[0].cuts[0].harm, 0.05);
+  EXPECT_EQ(metrics.steps.size(), 2U);
+  EXPECT_NE(error_of(R"({"kind":"audit","epoch":0,"step":"x","cuts":[]})"), "");
+}
+
 TEST(Metrics, AreReadFieldByField) {
   const Metrics metrics = parsed_metrics(step_line(0, 12) + epoch_line(0));
   ASSERT_EQ(metrics.steps.size(), 1U);

@@ -23,7 +23,7 @@ using testing::operator+;
 TEST(Serve, ASplitRunGivesTheWeightsOfOneProcess) {
   Split split(1);
   split.start_server(0);
-  for (const std::string codec : {"none", "sort:6+2"}) {
+  for (const std::string codec : {"none", "sort:6+2", "auto"}) {
     const Arguments arguments = kRun + Arguments{"--codec", codec, "--max-steps", "15", "--schedule", "1f1b"};
     const std::string run_dir = split.file("split-" + codec.substr(0, 4));
     const auto client = split.start_client(run_dir, arguments);

@@ -7,6 +7,7 @@
 #include <limits>
 #include <nlohmann/json.hpp>
 
+#include "epipe/train/assemble.h"
 #include "train/coordinated.h"
 
 namespace epipe::train {
@@ -72,7 +73,7 @@ AuditRecord audit(AutoRates& rates, std::uint64_t step, const std::vector<double
   return rates.take(request, outcome_of(request, sensitivity, bias));
 }
 
-TEST(AutoRates, AnAuditComparesEachCutAtAHighRate) {
+TEST(AutoRates, AnAuditRaisesOneCutAfterTheOther) {
   const AutoRates rates(two_cuts());
   const AuditRequest request = rates.request(batch_at(7));
   ASSERT_EQ(request.passes.size(), 3U);
@@ -82,10 +83,12 @@ TEST(AutoRates, AnAuditComparesEachCutAtAHighRate) {
   for (std::size_t k = 0; k < 2; ++k) {
     EXPECT_EQ(request.passes[0][k].forward, AutoRates::kFirst);
     EXPECT_EQ(request.passes[0][k].backward, 0) << "nobody chooses it";
-    EXPECT_EQ(request.passes[k + 1][k].forward, 4 * AutoRates::kFirst);
-    EXPECT_EQ(request.passes[k + 1][1 - k].forward, AutoRates::kFirst);
     EXPECT_TRUE(request.tried[2 * k + 1].empty());
   }
+  EXPECT_EQ(request.passes[1][0].forward, 4 * AutoRates::kFirst);
+  EXPECT_EQ(request.passes[1][1].forward, AutoRates::kFirst);
+  EXPECT_EQ(request.passes[2][0].forward, 4 * AutoRates::kFirst) << "one after the other";
+  EXPECT_EQ(request.passes[2][1].forward, 4 * AutoRates::kFirst);
 }
 
 TEST(AutoRates, MoveBitsToTheCutThatMatters) {
@@ -231,6 +234,33 @@ TEST(AuditedRun, MeasuringChangesNothing) {
       }
     }
   }
+}
+
+// What the sum over cuts stands for: with all of them at high rates at once, the gradients change by about as much.
+TEST(AuditedRun, HarmsOfSeveralCutsAddUp) {
+  const TempFolder folder;
+  auto config = audited_run("auto", folder.file("run"));
+  config.batch = 64;
+  RunParts run = assemble(testing::registry(), config, {});
+  run.coordinator->connect();
+  AuditRequest apart = run.auto_rates->request(run.batches->training(0)->next());
+  constexpr double kPresent = 2;
+  const auto raised = [](double rate) { return rate > AutoRates::kFirst ? session::kMostRate : kPresent; };
+  for (auto& pass : apart.passes) {
+    for (auto& cut : pass) cut = {raised(cut.forward), raised(cut.backward)};
+  }
+  AuditRequest together = apart;
+  together.passes = {apart.passes.front(), apart.passes.back()};
+  const auto squares = [&](const AuditRequest& request) {
+    double sum = 0;
+    const AuditOutcome outcome = run.coordinator->audit(request);
+    for (std::size_t c = 1; c < outcome.by_stage.size(); ++c) {
+      for (const auto& sums : outcome.by_stage[c]) sum += sums.square;
+    }
+    return sum;
+  };
+  EXPECT_GT(squares(together), 0);
+  EXPECT_NEAR(squares(apart) / squares(together), 1, 0.2);
 }
 
 TEST(AuditedRun, CoarserCodingDoesMoreHarm) {

@@ -104,11 +104,18 @@ std::vector<Key> cut_keys(const CutSeries& series) {
   return list;
 }
 
+CutSeries harm_by_cut(const RunData& run) {
+  CutSeries series;
+  for (const Audit& audit : run.audits) {
+    for (const Audit::Cut& cut : audit.cuts) add_point(series[{cut.cut, cut.direction}], static_cast<double>(audit.step), cut.harm);
+  }
+  return series;
+}
+
 // One line per cut and direction of every run.
-Figure cut_chart(const std::vector<RunData>& runs, LineChart chart, double CutStep::*field) {
-  std::vector<CutSeries> all;
+Figure cut_chart(const std::vector<RunData>& runs, LineChart chart, const std::vector<CutSeries>& all) {
   std::size_t lines = 0;
-  for (const RunData& run : runs) lines += all.emplace_back(by_cut(run, field)).size();
+  for (const CutSeries& series : all) lines += series.size();
   for (std::size_t r = 0; r < runs.size(); ++r) {
     for (const auto& [at, points] : all[r]) {
       const std::string_view dashes = at.second == Direction::kBackward ? "dashed" : "";
@@ -125,6 +132,12 @@ Figure cut_chart(const std::vector<RunData>& runs, LineChart chart, double CutSt
   if (runs.size() > 1) chart.figure.note += " One line per cut and direction.";
   chart.x_label = "step";
   return draw(std::move(chart));
+}
+
+Figure cut_chart(const std::vector<RunData>& runs, LineChart chart, double CutStep::*field) {
+  std::vector<CutSeries> all;
+  for (const RunData& run : runs) all.push_back(by_cut(run, field));
+  return cut_chart(runs, std::move(chart), all);
 }
 
 LineChart curve_chart(std::string id, std::string title, std::string y_label) {
@@ -175,6 +188,28 @@ Figure bits_chart(const std::vector<RunData>& runs) {
   chart.figure.note = "8 \u00d7 wire bytes / values, headers included.";
   chart.from_zero = true;
   return cut_chart(runs, std::move(chart), &CutStep::bits_per_value);
+}
+
+// The sum of a run's cuts as a bold line, its bound beside it.
+Figure harm_chart(const std::vector<RunData>& runs) {
+  auto chart = curve_chart("chart-harm", "Harm by audit", "share of the gradient's noise");
+  chart.figure.note = "What coding adds to the noise of a batch's gradients; bold: all cuts, faint: the bound. Logarithmic.";
+  chart.logarithmic = true;
+  std::vector<CutSeries> all;
+  for (std::size_t r = 0; r < runs.size(); ++r) {
+    all.push_back(harm_by_cut(runs[r]));
+    Series total;
+    Series bound;
+    for (const Audit& audit : runs[r].audits) {
+      add_point(total, static_cast<double>(audit.step), audit.harm);
+      add_point(bound, static_cast<double>(audit.step), audit.bound);
+    }
+    if (total.empty()) continue;
+    const std::string before = runs.size() == 1 ? "" : runs[r].name + ", ";
+    chart.lines.push_back({before + "all cuts", line_class(r), thin(total, points_per_line(8)), total.size() <= 40});
+    chart.lines.push_back({before + "bound", line_class(r, "faint"), thin(bound, points_per_line(8)), false});
+  }
+  return cut_chart(runs, std::move(chart), all);
 }
 
 }  // namespace epipe::report

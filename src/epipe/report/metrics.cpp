@@ -105,6 +105,30 @@ Result<Epoch> parse_epoch(const json& object) {
   return epoch;
 }
 
+Result<Audit::Cut> parse_audited_cut(const json& object, std::vector<std::string>&) {
+  Fields fields(object);
+  const auto id = parse_id(fields, "cut");
+  if (!id) return id.error();
+  const Audit::Cut cut{id.value(), fields.text("direction") == "backward" ? Direction::kBackward : Direction::kForward, fields.number("harm")};
+  if (!fields.problem().empty()) return Error{ErrorCode::kBadFile, fields.problem()};
+  return cut;
+}
+
+Result<Audit> parse_audit(const json& object) {
+  Fields fields(object);
+  Audit audit{fields.count("epoch"), fields.count("step"), fields.number("harm"), fields.number("bound"), {}};
+  std::vector<std::string> names;
+  EPIPE_TRY(parse_list(fields.list("cuts"), audit.cuts, names, parse_audited_cut));
+  if (!fields.problem().empty()) return Error{ErrorCode::kBadFile, fields.problem()};
+  return audit;
+}
+
+void add_audit(Metrics& metrics, Audit audit) {
+  const auto place = [](const Audit& a) { return std::pair(a.epoch, a.step); };
+  while (!metrics.audits.empty() && place(metrics.audits.back()) >= place(audit)) metrics.audits.pop_back();
+  metrics.audits.push_back(std::move(audit));
+}
+
 void add_step(Metrics& metrics, Step step) {
   const auto place = [](const Step& s) { return std::pair(s.epoch, s.step); };
   while (!metrics.steps.empty() && place(metrics.steps.back()) >= place(step)) metrics.steps.pop_back();
@@ -128,6 +152,10 @@ Result<void> add_line(Metrics& metrics, const json& line) {
     const auto epoch = parse_epoch(line);
     if (!epoch) return epoch.error();
     add_epoch(metrics, epoch.value());
+  } else if (kind == "audit") {
+    auto audit = parse_audit(line);
+    if (!audit) return audit.error();
+    add_audit(metrics, std::move(audit).value());
   }
   return {};
 }

@@ -12,6 +12,7 @@ struct Metrics {
   std::vector<std::string> cut_metrics;  // the names of what steps say of cuts and of workers, as RunData has them
   std::vector<std::string> worker_metrics;
   std::vector<std::string> notes;
+  std::vector<Audit> audits;
 };
 
 // Adds whole lines of a metrics.jsonl, the first of which has this number; what comes before a wrong one is kept.
@@ -19,7 +20,7 @@ Result<void> append_metrics(Metrics& metrics, std::string_view lines, std::strin
 // What the steps that were read so far make worth saying.
 std::vector<std::string> notes_on(const std::vector<Step>& steps);
 
-// Reads the text of a metrics.jsonl; `file` is its name in errors and notes. Lines of kinds other than step and epoch are skipped. A
+// Reads the text of a metrics.jsonl; `file` is its name in errors and notes. Lines of kinds other than step, epoch and audit are skipped. A
 // resumed run writes the steps since its checkpoint again: the later line counts.
 Result<Metrics> parse_metrics(std::string_view text, std::string_view file);
 

@@ -43,6 +43,7 @@ Result<void> read_metrics(RunData& run) {
   if (!metrics) return metrics.error();
   run.steps = std::move(metrics.value().steps);
   run.epochs = std::move(metrics.value().epochs);
+  run.audits = std::move(metrics.value().audits);
   run.cut_metrics = std::move(metrics.value().cut_metrics);
   run.worker_metrics = std::move(metrics.value().worker_metrics);
   run.notes = std::move(metrics.value().notes);

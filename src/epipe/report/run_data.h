@@ -30,6 +30,20 @@ struct CutStep {
   std::vector<double> values_of{};  // every number of the line, by the index of its name in RunData::cut_metrics
 };
 
+// What an audit before a step found (docs/codecs.md): harms of cuts and directions, and of all together.
+struct Audit {
+  struct Cut {
+    int cut = 0;
+    Direction direction = Direction::kForward;
+    double harm = kUnknown;
+  };
+  std::int64_t epoch = 0;
+  std::int64_t step = 0;
+  double harm = kUnknown;
+  double bound = kUnknown;
+  std::vector<Cut> cuts;
+};
+
 struct WorkerStep {
   int worker = 0;
   std::array<double, kActivities.size()> seconds{};  // by activity; 0 where the file does not say
@@ -114,6 +128,7 @@ struct RunData {
   std::string folder;  // as the user gave it
   std::vector<Step> steps;
   std::vector<Epoch> epochs;
+  std::vector<Audit> audits;
   std::vector<std::string> cut_metrics;     // names, in the order in which they appear
   std::vector<std::string> worker_metrics;  // names
   Trace trace;

@@ -26,11 +26,13 @@ Named taken_gradients(const GradientComparisons::Layers& layers) {
   return taken;
 }
 
-void subtract_from(Named& changed, const Named& gradients) {
-  for (std::size_t i = 0; i < changed.size(); ++i) {
-    torch::Tensor& x = changed[i].second;
-    if (x.defined() && gradients[i].second.defined()) x = gradients[i].second - x;
+// Of `before`, whose memory it takes.
+Named change_from(Named before, const Named& now) {
+  for (std::size_t i = 0; i < before.size(); ++i) {
+    torch::Tensor& x = before[i].second;
+    x = x.defined() && now[i].second.defined() ? x.sub_(now[i].second) : torch::Tensor();
   }
+  return before;
 }
 
 double cross_bound(const AuditSums& sums) { return sums.square * kRounding; }
@@ -73,18 +75,13 @@ void GradientComparisons::take(std::uint32_t micro_batch, int stage, const Layer
   const torch::NoGradGuard no_grad;
   OfStage& own = stages_.at(static_cast<std::size_t>(stage));
   const std::size_t part = micro_batch % 2;
-  Gradients taken = taken_gradients(layers);
+  const Gradients before = std::exchange(own.gradients[part], taken_gradients(layers));
   if (micro_batch < 2) {
-    own.gradients[part] = std::move(taken);
     if (part == 1) own.sums.push_back(compare(stage, own.gradients[0], own.gradients[1]));
-    return;
-  }
-  subtract_from(taken, own.gradients[part]);
-  if (part == 0) {
-    own.change_of_a = std::move(taken);
+  } else if (part == 0) {
+    own.change_of_a = change_from(before, own.gradients[0]);
   } else {
-    own.sums.push_back(compare(stage, own.change_of_a, taken));
-    own.change_of_a.clear();
+    own.sums.push_back(compare(stage, std::exchange(own.change_of_a, {}), change_from(before, own.gradients[1])));
   }
 }
 

@@ -13,13 +13,16 @@
 #include "epipe/layer/batch.h"
 #include "epipe/pipeline/pipeline.h"
 
-// An audit: the gradients of two small micro-batches, a and b, at the rates of the training and with one cut and direction after the other
-// at a rate so high that what differs is what its coding does. Nothing is committed.
+// An audit: the gradients of two small micro-batches, a and b, at the rates of the training, and then with one cut and direction after the
+// other at a rate so high that what changes is what its coding did. Nothing is committed.
 //
-//   micro-batch   0          1          2                   3                   4 ...
-//   samples       a          b          a                   b                   a
-//   rates         present    present    one of them high    one of them high    another one high
-//   compared      gradients  ^          their changes       ^                   ...
+//   micro-batch   0          1          2             3             4                   5   ...
+//   samples       a          b          a             b             a                   b
+//   rates         present    present    one is high   one is high   two are high        ...
+//   compared      gradients  ^          with 0        with 1        with 2              with 3
+//
+// Whoever chooses the order begins with the tensor that crosses last. What comes after the one that changes is then at a high rate already:
+// at a coarse one it would be rounded anew, and that would count as well.
 namespace epipe::session {
 
 inline constexpr double kLeastRate = 0.03;  // bits per value that a coordinator may ask for
@@ -42,7 +45,7 @@ struct AuditPart {
 };
 
 // Over all parameters of a stage, in units of what the optimizer makes of a gradient. x is a gradient in the first comparison, and in the
-// others what coding at one cut and direction adds to it; g is the gradient.
+// others what coding at one cut and direction adds to it; g is the gradient without that.
 struct AuditSums {
   double cross = 0;   // <x_a, x_b>: without bias, the squared norm of what a and b have in common
   double square = 0;  // (|x_a|^2 + |x_b|^2) / 2
@@ -75,7 +78,7 @@ class GradientComparisons {
  private:
   using Gradients = std::vector<std::pair<std::string, torch::Tensor>>;
   struct OfStage {
-    std::array<Gradients, 2> gradients;  // of a and b, at the rates of the training
+    std::array<Gradients, 2> gradients;  // the last ones of a and of b
     Gradients change_of_a;
     std::vector<torch::Tensor> sums;  // by comparison: kAuditNumbers, on the stage's device
   };

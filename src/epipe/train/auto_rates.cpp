@@ -65,14 +65,14 @@ const char* name_of(Direction direction) { return direction == Direction::kForwa
 
 std::vector<AuditedCut> audited_cuts(const pipeline::PipelineConfig& config, bool all) {
   std::vector<AuditedCut> audited;
-  for (std::size_t j = 0; j < config.cuts.size(); ++j) {
-    if (!config.placement.crosses(static_cast<int>(j)) && config.placement.workers() > 1) continue;
-    for (const auto direction : {Direction::kForward, Direction::kBackward}) {
-      if (direction == Direction::kBackward && static_cast<int>(j) < config.first_trained) continue;
-      const auto rate = codec::target_rate(config.codecs[j].of(direction));
-      if (rate && (all || *rate == 0)) audited.push_back({j, direction, *rate});
-    }
-  }
+  const auto add = [&](std::size_t j, Direction direction) {
+    if (!config.placement.crosses(static_cast<int>(j)) && config.placement.workers() > 1) return;
+    if (direction == Direction::kBackward && static_cast<int>(j) < config.first_trained) return;
+    const auto rate = codec::target_rate(config.codecs[j].of(direction));
+    if (rate && (all || *rate == 0)) audited.push_back({j, direction, *rate});
+  };
+  for (std::size_t j = 0; j < config.cuts.size(); ++j) add(j, Direction::kBackward);
+  for (std::size_t j = config.cuts.size(); j > 0; --j) add(j - 1, Direction::kForward);
   return audited;
 }
 
@@ -122,7 +122,7 @@ session::AuditRequest AutoRates::request(const data::LoadedBatch& loaded) const 
   request.tried.resize(2 * config_.cuts);
   for (std::size_t k = 0; k < known_.size(); ++k) {
     const AuditedCut& at = config_.audited[k];
-    pipeline::Rates rates = request.passes[0];
+    pipeline::Rates rates = request.passes.back();
     rates[at.cut].of(at.direction) = std::clamp(kHighFactor * known_[k].rate, kLeastHigh, session::kMostRate);
     request.passes.push_back(std::move(rates));
     request.tried[at.index()] = at.fixed != 0 ? std::vector<double>{at.fixed} : tried_rates(known_[k]);

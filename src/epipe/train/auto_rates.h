@@ -20,7 +20,8 @@ struct AuditedCut {
   std::size_t index() const { return 2 * cut + static_cast<std::size_t>(direction); }
 };
 
-// Those that cross between workers and carry something: codecs whose rate is open, and with `all` also those of a fixed rate.
+// Those that cross between workers and carry something: codecs whose rate is open, and with `all` also those of a fixed rate. What crosses
+// last in a step comes first (session/audit.h).
 std::vector<AuditedCut> audited_cuts(const pipeline::PipelineConfig& config, bool all);
 
 struct AutoRatesConfig {
