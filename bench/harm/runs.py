@@ -3,7 +3,7 @@
 bench/sweep.py each. Fixed rates are audited without changing anything (--audit); --codec auto runs once for every bound in --harms.
 
 SETTING is mobilenet-1,19, mobilenet-4,15, mobilenet-7,17 (CIFAR-10 at 128 px, 2 epochs, from ImageNet's WEIGHTS), resnet18-3,7 (CIFAR-10 at 64 px,
-6 epochs, from scratch), or cnn (generated images, for a machine without a GPU)."""
+6 epochs, from scratch), or cnn (generated images, for a machine without a GPU). Shorter: --part F of the data, --epochs N, --chunks N."""
 import argparse
 import json
 
@@ -32,8 +32,13 @@ def main():
     parser.add_argument("--codecs", default=FIXED)
     parser.add_argument("--harms", default="0.03 0.1 0.3")
     parser.add_argument("--devices", default="cuda:0")
+    for shorter in ("part", "epochs", "chunks"):
+        parser.add_argument(f"--{shorter}")
     args = parser.parse_args()
     arguments = common(args.setting, args.data, args.weights, args.devices)
+    for flag in ("--epochs", "--chunks"):
+        arguments[arguments.index(flag) + 1] = vars(args)[flag[2:]] or arguments[arguments.index(flag) + 1]
+    arguments += ["--data-part", args.part] if args.part else []
     for seed in range(args.first_seed, args.first_seed + args.seeds):
         runs = [(codec, [] if codec == "none" else ["--audit"]) for codec in args.codecs.split()]
         runs += [(f"auto harm {harm}", ["--harm", harm]) for harm in args.harms.split()]
