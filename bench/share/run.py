@@ -1,11 +1,10 @@
 #!/usr/bin/env python3
 """Many clients of one server at once: whether all finish, with the weights they have alone, and how unequal their times are.
 
-    run.py PROGRAM [--clients 64] [--steps 4] [--weights 1,4]     one JSON line for each client, then one about all, on stdout
+    run.py PROGRAM [--clients 64] [--steps 4]     one JSON line for each client, then one about all, on stdout
 
 A client's fair share of a machine of C cores, where N clients begin at once, is the time in which its N-th part of the cores does what it
-does alone: N / C times the CPU seconds of its process and its session, measured alone. With --weights two clients of these weights train
-side by side for 20 seconds on one core instead, and their steps are counted."""
+does alone: N / C times the CPU seconds of its process and its session, measured alone."""
 import argparse
 import hashlib
 import json
@@ -35,10 +34,6 @@ class Server:
             if self.process.poll() is not None:
                 sys.exit(f"the server did not start: {text}")
             time.sleep(0.05)
-
-    def status(self):
-        answer = subprocess.run([self.program, "serve", "status", "--json", "--state-dir", self.state], capture_output=True, check=True)
-        return json.loads(answer.stdout)
 
     def end(self):
         self.process.terminate()
@@ -99,53 +94,14 @@ def crowd(flags, folder):
     return 0 if all(row["same_weights"] for row in rows) and ratios[-1] <= 3 else 1
 
 
-def weighted(flags, folder):
-    numbers = [int(word) for word in flags.weights.split(",")]
-    subprocess.run([flags.program, "serve", "--init-tls", folder / "tls"], check=True, stdout=subprocess.DEVNULL)
-    lines = []
-    for i, number in enumerate(numbers):
-        (folder / f"token-{i}").write_text(f"secret-{i}\n")
-        lines.append(f"client-{i} {hashlib.sha256(f'secret-{i}'.encode()).hexdigest()} weight={number}\n")
-    (folder / "tokens").write_text("".join(lines))
-    (folder / "tokens").chmod(0o600)
-    server = Server(flags.program, folder, "--tokens", str(folder / "tokens"), "--max-sessions", "8", security=("--tls", folder / "tls"))
-    # Of the work, nearly all is the session's: the client has the first and the last layer of a wide network.
-    more = ["--model", "mlp", "--batch", "512", "--codec", "none", "--max-steps", "100000"]
-    clients = [client(flags.program, folder, server, f"client-{i}", *more,
-                      security=("--ca", folder / "tls/ca.pem", "--token-file", folder / f"token-{i}")) for i in range(len(numbers))]
-    while sum(session.get("steps", 0) > 0 for session in server.status()["sessions"]) < len(numbers):
-        time.sleep(0.2)
-    for session in server.status()["sessions"]:  # all on one core, where nothing but the weights decides
-        subprocess.run(["taskset", "-a", "-p", "-c", "0", str(session["pid"])], check=True, stdout=subprocess.DEVNULL)
-
-    def now():
-        return {session["who"]: (session["device_seconds"], session["steps"]) for session in server.status()["sessions"]}
-
-    time.sleep(2)
-    begin = now()
-    time.sleep(20)
-    end = now()
-    for process in clients:
-        process.kill()
-        process.wait()
-    server.end()
-    cpu = [end[f"client-{i}"][0] - begin[f"client-{i}"][0] for i in range(len(numbers))]
-    steps = [end[f"client-{i}"][1] - begin[f"client-{i}"][1] for i in range(len(numbers))]
-    autogroup = pathlib.Path("/proc/sys/kernel/sched_autogroup_enabled")
-    print(json.dumps({"weights": numbers, "session_cpu_seconds": [round(x, 2) for x in cpu], "steps": steps,
-                      "autogroup": autogroup.exists() and autogroup.read_text().strip() == "1"}))
-    return 0
-
-
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("program")
     parser.add_argument("--clients", type=int, default=64)
     parser.add_argument("--steps", type=int, default=4)
-    parser.add_argument("--weights")
     flags = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="epipe-share-") as folder:
-        return (weighted if flags.weights else crowd)(flags, pathlib.Path(folder))
+        return crowd(flags, pathlib.Path(folder))
 
 
 if __name__ == "__main__":

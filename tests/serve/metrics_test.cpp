@@ -122,7 +122,7 @@ TEST(Metrics, OfAServerCountWhatItsClientsDid) {
 TEST(Metrics, OfAServerCountRefusalsAndKilledSessionsByReason) {
   Split split(1);
   const int port = transport::free_port();
-  split.start_server(0, {"--metrics", "127.0.0.1:" + std::to_string(port), "--session-time", "3"});
+  split.start_server(0, {"--metrics", "127.0.0.1:" + std::to_string(port), "--session-time", "8"});
   std::ofstream(split.file("wrong-token")) << "nonsense\n";
   const auto refused = run_program("train --connect " + split.address(0) + " --ca " + split.file("tls/ca.pem") + " --token-file " +
                                    split.file("wrong-token") + " --max-steps 1 --run-dir " + split.file("refused"));
