@@ -196,6 +196,11 @@ void AutoRates::choose(const session::AuditRequest& request, const session::Audi
   }
 }
 
+void AutoRates::take_most() {
+  for (Known& known : known_) known.rate = kMost;
+  set_rates();
+}
+
 void AutoRates::count(const pipeline::StepResult& result) {
   trained_ = {trained_.bytes + bytes_of(result), trained_.samples + static_cast<double>(result.samples), trained_.rounds + 1};
 }
