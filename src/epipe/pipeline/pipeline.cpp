@@ -221,7 +221,8 @@ void Pipeline::Impl::check_rates(const Rates& rates) const {
   if (!rates.empty() && rates.size() != cuts_.size()) throw std::invalid_argument("expected rates for each cut, or none");
   for (std::size_t j = 0; j < cuts_.size(); ++j) {
     for (const auto direction : {Direction::kForward, Direction::kBackward}) {
-      const bool carried = is_coded(static_cast<int>(j)) && (direction == Direction::kForward || static_cast<int>(j) >= config_.first_trained);
+      const bool has_gradients = static_cast<int>(j) >= config_.first_trained;
+      const bool carried = is_coded(static_cast<int>(j)) && (direction == Direction::kForward || has_gradients);
       const bool open = carried && config_.codecs[j].of(direction) == "auto";
       if (!open || (!rates.empty() && rates[j].of(direction) > 0)) continue;
       throw std::invalid_argument(fmt::format(

@@ -109,7 +109,8 @@ Result<Audit::Cut> parse_audited_cut(const json& object, std::vector<std::string
   Fields fields(object);
   const auto id = parse_id(fields, "cut");
   if (!id) return id.error();
-  const Audit::Cut cut{id.value(), fields.text("direction") == "backward" ? Direction::kBackward : Direction::kForward, fields.number("harm")};
+  const bool backward = fields.text("direction") == "backward";
+  const Audit::Cut cut{id.value(), backward ? Direction::kBackward : Direction::kForward, fields.number("harm")};
   if (!fields.problem().empty()) return Error{ErrorCode::kBadFile, fields.problem()};
   return cut;
 }

@@ -63,8 +63,8 @@ class LocalTrainer {
   void forward(std::uint32_t micro_batch, const std::vector<std::int64_t>& samples, std::uint64_t step, bool training);
   void backward(std::uint32_t micro_batch, std::uint64_t step);
   bool has_replicas() const { return reducer_ != nullptr; }
-  // Some micro-batches of an audit, of this replica alone. Weights, optimizers, encoders and statistics stay as they are; gradients that wait
-  // for their commit are gone. Throws std::invalid_argument for a part that does not follow the one before.
+  // Some micro-batches of an audit, of this replica alone. Weights, optimizers, encoders and statistics stay as they are; gradients that
+  // wait for their commit are gone. Throws std::invalid_argument for a part that does not follow the one before.
   AuditPartResult audit(const layer::Batch& batch, const pipeline::StepId& id, const AuditPart& part);
   pipeline::StepResult evaluate(const layer::Batch& batch, const pipeline::StepId& id);
   // By full parameter name. Throws std::runtime_error that names a gradient with NaN or Inf.

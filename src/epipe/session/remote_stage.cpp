@@ -38,7 +38,8 @@ RemoteStage::RemoteStage(PeerConnector& connector, RemoteStageConfig config)
   for (const pipeline::CutCodecs& codecs : config_.codecs) {
     if (codecs.forward != "auto" && codecs.backward != "auto") continue;
     throw std::invalid_argument(
-        "the codec auto without a number needs audits of the whole network, which only `epipe train` runs; say bits per value, as in auto:2");
+        "the codec auto without a number needs audits of the whole network, which only `epipe train` runs; say bits per value, "
+        "as in auto:2");
   }
   const auto now = std::chrono::system_clock::now().time_since_epoch();
   attempt_ = static_cast<std::uint64_t>(std::chrono::duration_cast<std::chrono::milliseconds>(now).count());

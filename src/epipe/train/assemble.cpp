@@ -99,7 +99,8 @@ AutoRatesConfig auto_rates_config(const TrainConfig& config, const pipeline::Pip
   rates.batch_here = config.batch / config.replicas;
   const bool none = rates.audited.empty();
   if (config.audit && none) {
-    throw std::invalid_argument("--audit looks at codecs of a rate, such as dct:1, between workers; there are none: say --codec and --place");
+    throw std::invalid_argument(
+        "--audit looks at codecs of a rate, such as dct:1, between workers; there are none: say --codec and --place");
   }
   return rates;
 }

@@ -196,6 +196,11 @@ void AutoRates::choose(const session::AuditRequest& request, const session::Audi
   }
 }
 
+void AutoRates::take_most() {
+  for (Known& known : known_) known.rate = kMost;
+  set_rates();
+}
+
 void AutoRates::count(const pipeline::StepResult& result) {
   trained_ = {trained_.bytes + bytes_of(result), trained_.samples + static_cast<double>(result.samples), trained_.rounds + 1};
 }
@@ -262,7 +267,8 @@ std::string describe(const AuditRecord& record) {
   if (!record.valid) return fmt::format("audit before step {}: the gradients are not finite, or zero; rates stay", record.step);
   std::string text = fmt::format("audit before step {}: harm {:.3g}; bits per value", record.step, record.harm);
   for (const CutAudit& cut : record.cuts) {
-    text += fmt::format("{} cut {} {} {:.3g}", &cut == record.cuts.data() ? ":" : ",", cut.at.cut, name_of(cut.at.direction), cut.next_rate);
+    text += fmt::format("{} cut {} {} {:.3g}", &cut == record.cuts.data() ? ":" : ",", cut.at.cut, name_of(cut.at.direction),
+                        cut.next_rate);
   }
   return text;
 }

@@ -77,6 +77,8 @@ class AutoRates final : public session::OwnState {
   session::AuditRequest request(const data::LoadedBatch& loaded) const;
   // Takes what the audit found and chooses rates for the steps from now on.
   AuditRecord take(const session::AuditRequest& request, const session::AuditOutcome& outcome);
+  // For an evaluation without a training, which says nothing of rates: as many bits as there may be.
+  void take_most();
   // A step is committed.
   void count(const pipeline::StepResult& result);
 

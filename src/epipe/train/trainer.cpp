@@ -395,6 +395,7 @@ EpochResult evaluate(const Registry& registry, const TrainConfig& config, const 
   options.weights_are_whole = true;
   RunParts run = assemble(registry, config, std::move(options));
   run.coordinator->connect();
+  run.auto_rates->take_most();
   return validate(run, 0, 0);
 }
 
