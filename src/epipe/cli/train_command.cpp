@@ -10,6 +10,7 @@
 #include "epipe/base/clock.h"
 #include "epipe/base/file.h"
 #include "epipe/cli/command.h"
+#include "epipe/cli/plan_run.h"
 #include "epipe/cli/resume.h"
 #include "epipe/cli/run_folder.h"
 #include "epipe/cli/stop_signal.h"
@@ -189,6 +190,7 @@ void run_train(const train::Registry& registry, const TrainFlags& given, const C
     if (config.connect.empty()) return lead(registry, config, flags, nullptr);
     transport::ConnectConfig dial = connect_config(flags.security);
     dial.send_timeout = transport::Timeout(static_cast<std::int64_t>(config.timeout * 1000));
+    if (plans_itself(config, command)) config = planned(registry, config, dial, command.count("--place") > 0);
     session::Servers servers(config.connect, dial, session::session_key(config.run_dir, config.resume));
     lead(registry, config, flags, &servers);
   } catch (const std::invalid_argument& error) {
