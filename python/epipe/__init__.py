@@ -24,6 +24,7 @@ What is here:
     cut, Cut                      a simulated cut, as a function and as a module
     RemoteStage                   a stage on a server; ServerFailed, ServerLost, RolledBack
     train, report, metrics        the program `epipe`, and what it wrote
+    plan                          which flags to train with
     program                       where that program is
 
 docs/python.md has a page about each.
@@ -38,7 +39,7 @@ from .codec import Codec, codecs, decode
 from ._epipe import RolledBack, ServerFailed, ServerLost
 from .cutting import Cut, cut
 from .remote_stage import DEFAULT_CODEC, RemoteStage, Submitted
-from .runs import ProgramFailed, metrics, program, report, train
+from .runs import ProgramFailed, metrics, plan, program, report, train
 
 __version__ = _build_info.VERSION
 __all__ = [
@@ -55,6 +56,7 @@ __all__ = [
     "cut",
     "decode",
     "metrics",
+    "plan",
     "program",
     "report",
     "train",

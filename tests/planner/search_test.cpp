@@ -58,6 +58,17 @@ TEST(Search, FindsTheFastestOfAllChoices) {
   }
 }
 
+TEST(Search, SimulatesEverythingWhereAskedTo) {
+  const Inputs inputs = random_inputs(2, 5);
+  std::uint64_t all = 0;
+  for_every_choice(inputs, [&](const Choice&) { ++all; });
+  SearchConfig config;
+  config.exhaustive = true;
+  const Proposal made = found(inputs, config);
+  EXPECT_EQ(made.simulated, all);
+  EXPECT_EQ(made.best.choice, found(inputs).best.choice);
+}
+
 TEST(Search, TakesTheChoiceThatCodesLessWhereBothAreAsFast) {
   Inputs inputs = random_inputs(3, 6);
   inputs.link = {1e12, 1e12, 0, 0};

@@ -1,7 +1,9 @@
 // epipe plan: where to cut, in which order to run and how to code, for given machines and links
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "epipe/base/file.h"
 #include "epipe/cli/command.h"
@@ -9,6 +11,7 @@
 #include "epipe/cli/train_flags.h"
 #include "epipe/planner/inputs_json.h"
 #include "epipe/train/plan_inputs.h"
+#include "epipe/transport/link.h"
 
 namespace epipe::cli {
 namespace {
@@ -16,7 +19,6 @@ namespace {
 using planner::Inputs;
 
 constexpr std::uint64_t kMostCostsBytes = 64 << 20;
-constexpr double kPayloadOfRate = 0.95;  // after TCP, IP and Ethernet
 
 struct PlanFlags {
   TrainFlags train;
@@ -27,6 +29,7 @@ struct PlanFlags {
   double bits = 2;
   int least_samples = 0;
   int runners_up = 5;
+  bool exhaustive = false;
   bool json = false;
 };
 
@@ -106,8 +109,8 @@ Inputs inputs_from_file(const PlanFlags& flags, const CLI::App& command) {
   inputs.facts.push_back({"costs", flags.costs_file, "given"});
   if (!flags.link.empty()) {
     const auto link = parsed(planner::parse_link(flags.link), "--link");
-    if (link.up) inputs.link.up = kPayloadOfRate * *link.up / 8;
-    if (link.down) inputs.link.down = kPayloadOfRate * *link.down / 8;
+    if (link.up) inputs.link.up = planner::payload_rate(*link.up);
+    if (link.down) inputs.link.down = planner::payload_rate(*link.down);
     if (link.delay) inputs.link.delay = *link.delay;
     inputs.facts.push_back({"link", flags.link, "given"});
   }
@@ -123,9 +126,14 @@ void run_plan(const train::Registry& registry, const PlanFlags& flags, const CLI
     const Inputs inputs = flags.costs_file.empty() ? train::plan_inputs(registry, request_of(flags, command)) : inputs_from_file(flags, command);
     planner::SearchConfig search;
     search.runners_up = static_cast<std::size_t>(flags.runners_up);
+    search.exhaustive = flags.exhaustive;
     auto proposal = planner::search(inputs, search);
     if (!proposal) throw Failure(proposal.error().message);
     flags.json ? fmt::print("{}\n", plan_json(inputs, proposal.value()).dump()) : fmt::print("{}", plan_text(inputs, proposal.value()));
+  } catch (const transport::ConnectionLost& error) {
+    throw Failure(fmt::format("{}; to plan without it, say what it would be measured for: server:HOST:PORT@200GF and --link "
+                              "up=10M,down=100M,delay=20ms",
+                              error.what()));
   } catch (const std::invalid_argument& error) {
     throw UsageError(error.what());
   }
@@ -149,6 +157,7 @@ void add_plan_command(CLI::App& app, const train::Registry& registry) {
       ->capture_default_str();
   command->add_option("--costs", flags->costs_file, "Plan with the tables of this file, which --json prints, and measure nothing");
   command->add_option("--runners-up", flags->runners_up, "How many other plans to show")->check(CLI::Range(0, 100))->capture_default_str();
+  command->add_flag("--exhaustive", flags->exhaustive, "Simulate every combination, also those that cannot be faster: slow, to check the search");
   command->add_flag("--json", flags->json, "One JSON object");
   add_stage_flags(*command, flags->train);
   for (const char* name : {"schedule", "recompute", "optimizer", "momentum", "lora", "freeze"}) add_named_flag(*command, flags->train, name);

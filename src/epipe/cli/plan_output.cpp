@@ -73,8 +73,8 @@ std::string binds_text(const planner::Proposal& proposal) {
 }
 
 std::string price_row(const Inputs& inputs, const Priced& p) {
-  return fmt::format("  {:>10.4g} {:>10.3f} {:>10.0f} {:>10.0f}  {}\n", p.price.samples_per_s, (p.price.bytes_up + p.price.bytes_down) / 1e6,
-                     p.price.memory.front() / 1e6, p.price.memory.back() / 1e6, plan_flags(inputs, p.choice));
+  return fmt::format("  {:>10.4g} {:>10.3f}  {}\n", p.price.samples_per_s, (p.price.bytes_up + p.price.bytes_down) / 1e6,
+                     plan_flags(inputs, p.choice));
 }
 
 // As many columns as fit.
@@ -119,7 +119,7 @@ std::string plan_text(const Inputs& inputs, const planner::Proposal& proposal) {
   text += fmt::format("  {:.3f} MB up and {:.3f} MB down a step\n", best.price.bytes_up / 1e6, best.price.bytes_down / 1e6);
   text += fmt::format("  memory: {}\n  binds: {}\n\n", memory_text(inputs, best.price), binds_text(proposal));
   if (!proposal.runners_up.empty()) {
-    text += fmt::format("Runners-up\n  {:>10} {:>10} {:>10} {:>10}  flags\n", "samples/s", "MB/step", "MB first", "MB last");
+    text += fmt::format("Runners-up\n  {:>10} {:>10}  flags\n", "samples/s", "MB/step");
     for (const Priced& other : proposal.runners_up) text += price_row(inputs, other);
     text += '\n';
   }

@@ -15,7 +15,10 @@
 namespace epipe::cli {
 namespace {
 
-constexpr std::array kDecided = {"--cuts", "--balance", "--chunks", "--schedule", "--codec", "--codec-forward", "--codec-backward", "--codec-at"};
+constexpr std::array kDecided = {"--cuts",  "--balance",       "--chunks",         "--schedule",
+                                 "--codec", "--codec-forward", "--codec-backward", "--codec-at"};
+
+constexpr auto kPause = std::chrono::milliseconds(500);
 
 train::PlanRequest request_for(const train::TrainConfig& config, const transport::ConnectConfig& dial, bool place_is_given) {
   train::PlanRequest request;
@@ -29,6 +32,14 @@ train::PlanRequest request_for(const train::TrainConfig& config, const transport
   if (!parsed) throw std::invalid_argument(parsed.error().message);
   request.workers = std::move(parsed).value();
   return request;
+}
+
+// In the words of training.
+void say_or_give_up(const std::string& reason, double seconds, double most) {
+  if (seconds + std::chrono::duration<double>(kPause).count() > most) {
+    throw std::runtime_error(fmt::format("gave up after {:.0f} s: {}", seconds, reason));
+  }
+  fmt::print(stderr, "cannot connect: {}; trying for {:.0f} s\n", reason, most);
 }
 
 }  // namespace
@@ -54,13 +65,12 @@ train::TrainConfig planned(const train::Registry& registry, const train::TrainCo
     try {
       return once();
     } catch (const transport::Refused& refused) {
-      if (is_final(refused) || refused.why() == transport::Refusal::kUntrusted || watch.seconds() >= config.reconnect) throw;
-      fmt::print(stderr, "cannot measure the server: {}; trying for {:.0f} s\n", refused.what(), config.reconnect);
+      if (is_final(refused) || refused.why() == transport::Refusal::kUntrusted) throw;
+      say_or_give_up(refused.what(), watch.seconds(), config.reconnect);
     } catch (const transport::ConnectionLost& lost) {
-      if (watch.seconds() >= config.reconnect) throw;
-      fmt::print(stderr, "cannot measure the server: {}; trying for {:.0f} s\n", lost.what(), config.reconnect);
+      say_or_give_up(lost.what(), watch.seconds(), config.reconnect);
     }
-    std::this_thread::sleep_for(std::chrono::seconds(2));
+    std::this_thread::sleep_for(kPause);
   }
 }
 

@@ -38,6 +38,9 @@ struct LinkSpec {
   std::optional<double> delay{};  // seconds, one way
 };
 
+// Bytes per second that are left of a line's rate after TCP, IP and Ethernet.
+constexpr double payload_rate(double bits_per_second) { return 0.95 * bits_per_second / 8; }
+
 // "up=10M,down=100M,delay=20ms"; rate=10M is both.
 Result<LinkSpec> parse_link(std::string_view text);
 

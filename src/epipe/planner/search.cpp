@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <functional>
 #include <queue>
+#include <set>
 #include <stdexcept>
 #include <tuple>
 
@@ -58,7 +59,7 @@ class Search {
       ++kept_;
       for (const int m : chunks) add_open(cuts, m);
     });
-    while (!queue_.empty() && queue_.top().bound <= threshold() && simulated_ < static_cast<std::uint64_t>(config_.simulations)) {
+    while (!queue_.empty() && goes_on()) {
       const Candidate next = queue_.top();
       queue_.pop();
       next.open ? choose_codecs(next) : price(next.choice);
@@ -168,7 +169,7 @@ class Search {
   }
 
   void push(double bound, Choice choice, bool open) {
-    if (!open || choice.cuts.empty()) ++considered_;
+    if (!open) considered_ += schedules_.size();
     queue_.push({bound, order_++, open, std::move(choice)});
   }
 
@@ -196,6 +197,9 @@ class Search {
     }
   }
 
+  bool goes_on() const {
+    return config_.exhaustive || (queue_.top().bound <= threshold() && simulated_ < static_cast<std::uint64_t>(config_.simulations));
+  }
   double threshold() const { return fastest_ * (1 + config_.as_good); }
 
   int coded(const Choice& choice) const {
@@ -214,15 +218,20 @@ class Search {
     const auto end = std::find_if(priced_.begin(), priced_.end(), [&](const Priced& p) { return p.price.seconds > threshold(); });
     const auto best = std::min_element(priced_.begin(), end, [&](const Priced& a, const Priced& b) { return rank(a) < rank(b); });
     Proposal made{*best, bindings(inputs_, best->choice), {}, considered_, simulated_, queue_.empty() || queue_.top().bound > threshold()};
-    std::vector<Choice> seen = {best->choice};
-    for (const Priced& p : priced_) {
-      if (made.runners_up.size() == config_.runners_up) break;
-      const auto same = [&](const Choice& other) { return other.cuts == p.choice.cuts && other.codecs == p.choice.codecs; };
-      if (std::any_of(seen.begin(), seen.end(), same)) continue;
-      seen.push_back(p.choice);
-      made.runners_up.push_back(p);
-    }
+    made.runners_up = runners_up(best->choice);
     return made;
+  }
+
+  // Of each other set of cuts the fastest, and of the best one's cuts the fastest with other codecs.
+  std::vector<Priced> runners_up(const Choice& best) const {
+    std::vector<Priced> others;
+    std::set<std::vector<std::size_t>> seen;
+    for (const Priced& p : priced_) {
+      if (others.size() == config_.runners_up) break;
+      const bool same = p.choice.cuts == best.cuts && p.choice.codecs == best.codecs;
+      if (!same && seen.insert(p.choice.cuts).second) others.push_back(p);
+    }
+    return others;
   }
 
   Error nothing_fits() const {

@@ -13,14 +13,15 @@ struct SearchConfig {
   // A choice that is slower by no more than this share is as good: among those the one that codes fewest tensors wins, then the one with
   // the fewest chunks, then the one with the fewest bytes.
   double as_good = 0.02;
+  bool exhaustive = false;  // simulate whatever fits, however little the bound promises: to check the search
 };
 
 struct Proposal {
   Priced best;
   std::vector<Binding> binds;       // of the best
-  std::vector<Priced> runners_up;   // each with other cuts or codecs, fastest first
-  std::uint64_t considered = 0;     // combinations of cuts, chunks and codecs
-  std::uint64_t simulated = 0;      // of them, with a schedule
+  std::vector<Priced> runners_up;   // each with other cuts, one of them with the same cuts and other codecs; fastest first
+  std::uint64_t considered = 0;     // combinations of cuts, chunks, codecs and schedule that the bound did not rule out at once
+  std::uint64_t simulated = 0;      // of them
   bool complete = false;            // the bound rules out everything that was not simulated
 };
 

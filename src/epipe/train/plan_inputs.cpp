@@ -22,10 +22,9 @@ using planner::Inputs;
 using planner::Seconds;
 using planner::WorkerSpec;
 
-constexpr double kPayload = 0.95;          // of a line's rate, after TCP, IP and Ethernet
-constexpr double kGivenCarry = 2.5e-9;     // seconds of a core for a byte at each end, with TLS
-constexpr int kBatchNormSamples = 8;       // fewer make its statistics noise
-constexpr double kProbeSeconds = 3;        // on the link, at most
+constexpr double kGivenCarry = 2.5e-9;  // seconds of a core for a byte at each end, with TLS
+constexpr int kBatchNormSamples = 8;    // fewer make its statistics noise
+constexpr double kProbeSeconds = 3;     // on the link, at most
 constexpr double kLeastProbeBytes = 2e5;
 
 std::string gigaflops(double flops, double seconds) { return fmt::format("{:.3g} GFLOP/s", seconds > 0 ? flops / seconds / 1e9 : 0); }
@@ -156,9 +155,8 @@ class InputsMaker {
 
   double rate(const std::string& name, const std::optional<double>& bits, const double* measured) {
     if (!bits && measured == nullptr) throw std::invalid_argument(fmt::format("--link: the rate {} is missing, such as {}=10M", name, name));
-    const double bytes = bits ? kPayload * *bits / 8 : *measured;
-    fact(name, bits ? fmt::format("{}, {:.0f} % of it for payload", megabits(*bits / 8), 100 * kPayload) : megabits(bytes),
-         bits ? "given" : "measured");
+    const double bytes = bits ? planner::payload_rate(*bits) : *measured;
+    fact(name, fmt::format("{} of payload", megabits(bytes)), bits ? "given" : "measured");
     return bytes;
   }
 
