@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <thread>
+
 #include "epipe/train/measure_server.h"
 #include "support/models.h"
 
@@ -77,6 +79,12 @@ TEST(StateBytes, AreGradientAndMoments) {
   EXPECT_EQ(state_bytes({OptimizerConfig::Kind::kSgd, 0.9}), 8);
   EXPECT_EQ(state_bytes({OptimizerConfig::Kind::kAdamW}), 12);
   EXPECT_GT(update_seconds({OptimizerConfig::Kind::kSgd}), 0);
+}
+
+TEST(Cores, AreAtLeastOneAndAtMostThoseOfTheMachine) {
+  const double cores = measured_cores();
+  EXPECT_GE(cores, 1);
+  EXPECT_LE(cores, std::max(1U, std::thread::hardware_concurrency()));
 }
 
 TEST(Probe, TakesTheMostWorkForItsBytes) {

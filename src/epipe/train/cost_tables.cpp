@@ -4,7 +4,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <atomic>
 #include <numeric>
+#include <thread>
 
 #include "epipe/base/clock.h"
 #include "epipe/base/median.h"
@@ -47,6 +49,25 @@ planner::Layer layer_row(const layer::Layer& layer, const layer::Tensors& in, co
   row.other_bytes = other_bytes(out);
   row.kept_bytes = kKeptOutputs * 4 * row.values;
   return row;
+}
+
+// Of a small convolution and what comes after it, by so many threads together.
+double rounds_per_second(unsigned threads) {
+  constexpr double kSeconds = 0.15;
+  std::atomic<int> rounds = 0;
+  const auto work = [&] {
+    const torch::NoGradGuard no_grad;
+    at::set_num_threads(1);
+    const auto x = torch::ones({4, 32, 32, 32});
+    const auto weight = torch::ones({32, 32, 3, 3});
+    const auto round = [&] { torch::conv2d(x, weight, {}, 1, 1).mul_(0.5).relu_(); };
+    round();  // caches
+    for (const Stopwatch watch; watch.seconds() < kSeconds; ++rounds) round();
+  };
+  std::vector<std::thread> running;
+  for (unsigned t = 0; t < threads; ++t) running.emplace_back(work);
+  for (std::thread& thread : running) thread.join();
+  return rounds / kSeconds;
 }
 
 // The first and the last one stay.
@@ -195,6 +216,13 @@ double update_seconds(const OptimizerConfig& config) {
 double state_bytes(const OptimizerConfig& config) {
   const bool adam = config.kind != OptimizerConfig::Kind::kSgd;
   return 4 + (adam ? 8 : config.momentum > 0 ? 4 : 0);
+}
+
+double measured_cores() {
+  constexpr unsigned kMostThreads = 16;
+  const unsigned all = std::clamp(std::thread::hardware_concurrency(), 1U, kMostThreads);
+  const double alone = rounds_per_second(1);
+  return std::clamp(rounds_per_second(all) / alone, 1.0, static_cast<double>(all));
 }
 
 double load_seconds(const Batches& batches, std::int64_t samples) {

@@ -50,6 +50,10 @@ planner::CodecCosts codec_costs(const std::string& spec, const Outputs& outputs,
 double update_seconds(const OptimizerConfig& config);
 double state_bytes(const OptimizerConfig& config);
 
+// How many threads' work this machine does at once, up to its hardware threads: those that share a core, caches or memory do less than as
+// many cores. Takes a third of a second.
+double measured_cores();
+
 // Seconds of one thread to make one sample of a batch.
 double load_seconds(const Batches& batches, std::int64_t samples);
 

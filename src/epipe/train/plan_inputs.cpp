@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <map>
 #include <optional>
-#include <thread>
 
 #include "epipe/base/memory.h"
 #include "epipe/model/costs.h"
@@ -168,8 +167,7 @@ class InputsMaker {
 
   int machine_of(const WorkerSpec& spec) {
     if (!inputs_.cores.empty() && (!spec.is_server() || spec.here)) return 0;
-    const double own = static_cast<double>(std::max(1U, std::thread::hardware_concurrency()));
-    const double cores = spec.cores.value_or(spec.is_server() ? planner::kUnlimited : own);
+    const double cores = spec.cores ? *spec.cores : spec.is_server() ? planner::kUnlimited : measured_cores();
     inputs_.cores.push_back(std::max(1.0, cores - (config_.threads - 1)));  // a worker's thread stands for all it uses inside an operator
     return static_cast<int>(inputs_.cores.size()) - 1;
   }
