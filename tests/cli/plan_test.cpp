@@ -39,7 +39,7 @@ TEST(PlanCommand, SaysWhatItChoseAndWhatItRestsOn) {
 
 TEST(PlanCommand, PrintsOneObjectForPrograms) {
   const json plan = planned(kMlp + kMachines + kSlowLink);
-  for (const char* field : {"cuts", "place", "schedule", "chunks", "codec", "codec_at"}) EXPECT_TRUE(plan.at("flags").contains(field)) << field;
+  for (const char* field : {"cuts", "place", "schedule", "chunks", "codec", "codec_at", "in_flight"}) EXPECT_TRUE(plan.at("flags").contains(field)) << field;
   const json& predicted = plan.at("predicted");
   EXPECT_GT(predicted.at("samples_per_s").get<double>(), 0);
   EXPECT_DOUBLE_EQ(predicted.at("bytes_per_step").get<double>(),

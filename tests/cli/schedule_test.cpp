@@ -93,6 +93,28 @@ TEST(ScheduleCommand, OrdersTheActionsForTheCostsWhenAsked) {
   EXPECT_NE(run_schedule(flags).output, run_schedule(flags + "--fit").output);
 }
 
+TEST(ScheduleCommand, LimitsWhatIsInFlight) {
+  const Outcome grid = run_schedule("--schedule gpipe --place 0,1 --chunks 4 --in-flight 2");
+  EXPECT_EQ(grid.code, 0) << grid.output;
+  EXPECT_NE(grid.output.find("peak live activations 2,"), std::string::npos) << grid.output;
+}
+
+// Worker 1 takes 3 for a micro-batch and is 20 away: 64 * 3 and two ways are 232.
+TEST(ScheduleCommand, ChoosesWhatIsInFlightForTheDelay) {
+  const Outcome far = run_schedule(
+      "--schedule 1f1b --place 0,1,0 --chunks 64 --costs-forward 0.1,1,0.1 --costs-backward 0.1,2,0.1 --costs-delay 20 --in-flight auto");
+  EXPECT_EQ(far.code, 0) << far.output;
+  EXPECT_EQ(far.output.substr(0, 14), "in flight: 39\n") << far.output;
+  EXPECT_NE(far.output.find("with these costs: makespan 234.4,"), std::string::npos) << far.output;
+}
+
+TEST(ScheduleCommand, ReadsTheDelayOfEachCutFromTheFile) {
+  const testing::TempFolder folder;
+  const std::string text = R"({"forward": [1, 1], "backward": [1, 1], "bytes_forward": [0], "bytes_backward": [0], "bytes_per_second": 1,
+                               "delay": [5]})";
+  EXPECT_EQ(run_schedule(costs_file(folder, text)).output.substr(0, 14), "makespan 16 s,");
+}
+
 TEST(ScheduleCommand, ExitsWith2AndTheReasonForValuesThatMakeNoSense) {
   for (const auto& [flags, reason] : std::vector<std::pair<std::string, std::string>>{
            {"--schedule zb --place 0,1 --chunks 4", "--schedule: unknown schedule \"zb\"; known are gpipe, 1f1b, zb-h1"},
@@ -101,6 +123,9 @@ TEST(ScheduleCommand, ExitsWith2AndTheReasonForValuesThatMakeNoSense) {
            {"--place 0,2 --chunks 4", "--place: placement 0,2 gives no stage to worker 1"},
            {"--place 0,x --chunks 4", "--place: expected the worker of each stage, as in 0,1,0, got \"0,x\""},
            {"--place 0,1 --chunks 0", "--chunks: the number of micro-batches (chunks) is from 1 to 4096, got 0"},
+           {"--place 0,1 --chunks 4 --in-flight 0", "--in-flight: expected auto or a number from 1 to 4096, got 0"},
+           {"--place 0,1 --chunks 4 --in-flight 4x", "--in-flight: expected auto or a number from 1 to 4096, got 4x"},
+           {"--place 0,1 --chunks 4 --costs-delay 1,2", "--costs: expected 1 delay costs, one for each cut, got 2"},
            {"--place 0,1 --chunks x", "--chunks"},
            {"--place 0,1", "--chunks is required"},
            {"--place 0,1 --chunks 4 --costs-forward 1,2,3", "--costs: expected 2 forward costs, one for each stage, got 3"},

@@ -151,6 +151,38 @@ TEST_P(Transparency, StagesEqualOneStageBitForBit) {
   EXPECT_EQ(actual.losses, expected.losses);
 }
 
+// As a far server has it: costs with a delay, and more or fewer micro-batches in flight than the schedule would have.
+TEST(Pipeline, NeitherWhatIsInFlightNorTheCostsChangeABit) {
+  const Trained expected = train("cnn", {});
+  for (const std::string schedule : {"gpipe", "1f1b", "zb-h1"}) {
+    for (const int in_flight : {1, 2, 3, 4, 100}) {
+      PipelineConfig config;
+      config.cuts = {1, 3};
+      if (schedule != "zb-h1") config.placement = {{0, 1, 0}};
+      config.schedule = schedule;
+      config.in_flight = in_flight;
+      config.costs = {{0.1, 3, 0.1}, {0.1, 6, 0.1}, {0.5, 0.5}, {0.5, 0.5}, {}, {}, {20, 20}};
+      const Trained actual = train("cnn", config);
+      for (const auto& [name, tensor] : expected.tensors) {
+        EXPECT_TRUE(torch::equal(actual.tensors.at(name), tensor)) << schedule << " " << in_flight << " " << name;
+      }
+      EXPECT_EQ(actual.losses, expected.losses);
+    }
+  }
+}
+
+TEST(Pipeline, HoldsNoMoreThanIsInFlight) {
+  const auto model = make_model("cnn", kImages, 7);
+  PipelineConfig config;
+  config.cuts = {1, 3};
+  config.placement = {{0, 1, 0}};
+  config.chunks = 8;
+  config.in_flight = 3;
+  Pipeline pipeline(model.layers, config, classification_loss);
+  const StepResult result = pipeline.train_step(random_batch(kImages, 8, 3), {});
+  EXPECT_EQ(*std::max_element(result.peak_live.begin(), result.peak_live.end()), 3);
+}
+
 TEST(Pipeline, TwoEqualRunsGiveEqualWeights) {
   PipelineConfig config;
   config.cuts = {1, 3};

@@ -11,7 +11,7 @@ namespace epipe::planner {
 namespace {
 
 Choice ring_of(std::size_t first, std::size_t second, int chunks, const std::string& schedule = "gpipe") {
-  return {{first, second}, {0, 1, 0}, chunks, {{0, 0}, {0, 0}}, schedule};
+  return {{first, second}, {0, 1, 0}, chunks, {{0, 0}, {0, 0}}, schedule, 0};
 }
 
 TEST(Price, OfOneMicroBatchIsTheSumOfItsRoad) {
@@ -88,7 +88,7 @@ TEST(Bound, IsNeverAboveTheSimulation) {
     const auto place = default_place(inputs);
     for (const std::string& name : possible_schedules(inputs, {place})) {
       for (const int chunks : possible_chunks(inputs)) {
-        Choice choice{{2, 5}, place, chunks, {{0, 1}, {1, 0}}, name};
+        Choice choice{{2, 5}, place, chunks, {{0, 1}, {1, 0}}, name, 0};
         choice.cuts.resize(place.size() - 1);
         choice.codecs.resize(choice.cuts.size());
         const double least = least_seconds(inputs, stage_costs(inputs, pricer.sums(), choice), chunks, name == "zb-h1");

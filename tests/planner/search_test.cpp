@@ -30,7 +30,9 @@ void for_every_choice(const Inputs& inputs, const std::function<void(const Choic
           const std::size_t high = code / (codecs * codecs);
           const std::size_t low = code % (codecs * codecs);
           for (const std::string& name : possible_schedules(inputs, {place})) {
-            visit({{first, second}, place, chunks, {{high / codecs, high % codecs}, {low / codecs, low % codecs}}, name});
+            for (const int in_flight : possible_in_flight(inputs, name, chunks)) {
+              visit({{first, second}, place, chunks, {{high / codecs, high % codecs}, {low / codecs, low % codecs}}, name, in_flight});
+            }
           }
         }
       }
@@ -50,11 +52,12 @@ TEST(Search, FindsTheFastestOfAllChoices) {
     const Inputs inputs = random_inputs(seed, 5);
     Pricer pricer(inputs);
     double fastest = kUnlimited;
-    for_every_choice(inputs, [&](const Choice& choice) { fastest = std::min(fastest, pricer.price(choice).seconds); });
+    std::uint64_t all = 0;
+    for_every_choice(inputs, [&](const Choice& choice) { fastest = std::min(fastest, pricer.price(choice).seconds), ++all; });
     const Proposal made = found(inputs, {100'000, 5, 0});
     EXPECT_TRUE(made.complete);
     EXPECT_DOUBLE_EQ(made.best.price.seconds, fastest) << "seed " << seed;
-    EXPECT_LT(made.simulated, 6 * 8 * 16 * 2U) << "the bound rules nothing out";
+    EXPECT_LT(made.simulated, all) << "the bound rules nothing out";
   }
 }
 
@@ -155,6 +158,18 @@ TEST(Search, KeepsWhatItIsTold) {
   EXPECT_EQ(choice.codecs[0].forward, 1U);
   EXPECT_EQ(choice.codecs[1].forward, 1U);
   EXPECT_EQ(choice.codecs[1].backward, 0U);
+}
+
+TEST(Search, HasMoreInFlightOverADistance) {
+  Inputs inputs = equal_inputs(9);
+  inputs.constraints.schedule = "1f1b";
+  inputs.constraints.chunks = 16;
+  inputs.constraints.cuts = {{1, 8}};
+  EXPECT_EQ(found(inputs).best.choice.in_flight, 0);
+  inputs.link.delay = 0.1;
+  EXPECT_GT(found(inputs).best.choice.in_flight, 3);
+  inputs.constraints.in_flight = 2;
+  EXPECT_EQ(found(inputs).best.choice.in_flight, 2);
 }
 
 TEST(Search, MakesNoMicroBatchSmallerThanAllowed) {

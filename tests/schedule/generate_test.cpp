@@ -64,6 +64,31 @@ TEST(Generate, RunsWhateverTheCosts) {
   });
 }
 
+TEST(Generate, RunsWithAnyNumberInFlightAndHoldsNoMore) {
+  for_all_sizes([](const std::string&, const Placement& placement, int m) {
+    Costs far = equal_costs(placement.stages(), 1, 2, 0.5);
+    far.delay.assign(far.transfer_forward.size(), 9);
+    for (const std::string_view name : schedules_for(placement)) {
+      for (const int in_flight : {1, 2, 5, m, kMaxChunks}) {
+        const auto schedule = generate(name, placement, m, far, in_flight).value();
+        const auto result = validate(schedule, queue_capacity(find_generator(name).value(), m, in_flight));
+        EXPECT_TRUE(result.ok()) << label(name, placement, m) << ": " << result.error().message;
+        const auto timeline = simulate(schedule, far).value();
+        for (const int live : timeline.peak_live_of_stage) EXPECT_LE(live, in_flight) << label(name, placement, m);
+      }
+    }
+  });
+}
+
+TEST(Generate, NeedsNoLargerQueuesThanItNames) {
+  for (const Generator& generator : generators()) {
+    EXPECT_EQ(queue_capacity(generator, 16, 0), generator.queue_capacity);
+    EXPECT_EQ(queue_capacity(generator, 16, 7), 7);
+    EXPECT_EQ(queue_capacity(generator, 16, 100), 16);
+    EXPECT_EQ(queue_capacity(generator, 16, 1), generator.queue_capacity);
+  }
+}
+
 TEST(Generate, KeepsLiveMicroBatchesOf1f1bBelowTheDistanceToTheEnd) {
   for_all_sizes([](const std::string&, const Placement& placement, int m) {
     const int n = placement.stages();
@@ -147,6 +172,17 @@ TEST(Generate, RefusesNoMicroBatchesAndTooMany) {
     const auto schedule = generate("gpipe", placement, m);
     ASSERT_FALSE(schedule);
     EXPECT_NE(schedule.error().message.find(fmt::format("from 1 to 4096, got {}", m)), std::string::npos) << schedule.error().message;
+  }
+}
+
+TEST(Generate, RefusesTooManyInFlight) {
+  const auto placement = parse_placement("0,1").value();
+  for (const int in_flight : {-1, kMaxChunks + 1}) {
+    const auto schedule = generate("1f1b", placement, 4, equal_costs(2, 1, 1), in_flight);
+    ASSERT_FALSE(schedule);
+    EXPECT_NE(schedule.error().message.find(fmt::format("from 1 to 4096, or 0 for the schedule's own limits, got {}", in_flight)),
+              std::string::npos)
+        << schedule.error().message;
   }
 }
 

@@ -37,7 +37,8 @@ std::vector<double> random_values(std::mt19937& generator, std::size_t count, do
 Costs random_costs(std::mt19937& generator, int stages) {
   const auto n = static_cast<std::size_t>(stages);
   return {random_values(generator, n, 3),     random_values(generator, n, 3), random_values(generator, n - 1, 4),
-          random_values(generator, n - 1, 4), random_values(generator, n, 2), random_values(generator, n, 2)};
+          random_values(generator, n - 1, 4), random_values(generator, n, 2), random_values(generator, n, 2),
+          random_values(generator, n - 1, 3)};
 }
 
 Resources random_resources(std::mt19937& generator, const Placement& placement) {
@@ -50,39 +51,27 @@ Resources random_resources(std::mt19937& generator, const Placement& placement) 
   return r;
 }
 
-TEST(SharedSimulation, EqualsTheSimpleOneWhereLinksAreInfinitelyFastAndCodecsFree) {
+// Both count what several cuts send between two workers on one link. Frames of equal times may take it in another order, so the times
+// are random.
+TEST(SharedSimulation, EqualsTheSimpleOneWhereCodecsAreFree) {
   std::mt19937 generator(1);
   for_all_sizes([&](const std::string& shape, const Placement& placement, int m) {
-    Costs costs = random_costs(generator, placement.stages());
-    std::fill(costs.transfer_forward.begin(), costs.transfer_forward.end(), 0);
-    std::fill(costs.transfer_backward.begin(), costs.transfer_backward.end(), 0);
+    const Costs costs = random_costs(generator, placement.stages());
     for (const std::string_view name : schedules_for(placement)) {
-      const auto schedule = make(name, placement, m);
-      const auto simple = simulate(schedule, costs).value();
-      const auto shared = run_with(schedule, costs, no_resources(placement));
-      EXPECT_NEAR(shared.makespan, simple.makespan, kRounding) << name << " " << shape << " " << m;
-      EXPECT_EQ(shared.peak_live_of_worker, simple.peak_live_of_worker);
-    }
-  });
-}
-
-TEST(SharedSimulation, EqualsTheSimpleOneOnAChainWhereNoTwoCutsShareALink) {
-  std::mt19937 generator(2);
-  for (int n = 1; n <= kStages; ++n) {
-    const Placement chain = placements(n).front().placement;
-    const Costs costs = random_costs(generator, n);
-    for (const std::string_view name : schedules_for(chain)) {
-      const auto schedule = make(name, chain, 7);
-      const auto simple = simulate(schedule, costs).value();
-      const auto shared = run_with(schedule, costs, no_resources(chain));
-      for (std::size_t w = 0; w < simple.per_worker.size(); ++w) {
-        for (std::size_t a = 0; a < simple.per_worker[w].size(); ++a) {
-          EXPECT_NEAR(shared.per_worker[w][a].start, simple.per_worker[w][a].start, kRounding) << name;
-          EXPECT_NEAR(shared.per_worker[w][a].end, simple.per_worker[w][a].end, kRounding) << name;
+      for (const int in_flight : {0, 1, 4}) {
+        const auto schedule = generate(name, placement, m, costs, in_flight).value();
+        const auto simple = simulate(schedule, costs).value();
+        const auto shared = run_with(schedule, costs, no_resources(placement));
+        EXPECT_EQ(shared.peak_live_of_worker, simple.peak_live_of_worker);
+        for (std::size_t w = 0; w < simple.per_worker.size(); ++w) {
+          for (std::size_t a = 0; a < simple.per_worker[w].size(); ++a) {
+            ASSERT_NEAR(shared.per_worker[w][a].start, simple.per_worker[w][a].start, kRounding) << name << " " << shape << " " << m;
+            ASSERT_NEAR(shared.per_worker[w][a].end, simple.per_worker[w][a].end, kRounding) << name << " " << shape << " " << m;
+          }
         }
       }
     }
-  }
+  });
 }
 
 // Everything that one link, one machine or one micro-batch on its way must do takes its time, whatever the order.
@@ -99,7 +88,7 @@ double lower_bound(const Placement& placement, int m, const Costs& costs, const 
     for (const Direction direction : kDirections) {
       const double codec = r.encode.at(direction, cut) + r.decode.at(direction, cut);
       work += codec + 2 * r.carry.at(direction, cut);
-      road += codec + r.latency + std::max(costs.transfer(direction, cut), r.carry.at(direction, cut));
+      road += codec + r.latency + costs.delay_of(cut) + std::max(costs.transfer(direction, cut), r.carry.at(direction, cut));
     }
   }
   double least = std::max(road, m * work / r.cores[0]);
@@ -135,8 +124,8 @@ TEST(SharedSimulation, WhatTwoCutsSendTheSameWayFollowsEachOther) {
   Costs costs = equal_costs(4, 0, 0);
   costs.transfer_forward = {10, 1, 10};
   const auto timeline = run_with(make("gpipe", zigzag, 2), costs, no_resources(zigzag));
-  EXPECT_NEAR(timeline.makespan, 40, kRounding);                              // four frames of 10
-  EXPECT_LT(simulate(make("gpipe", zigzag, 2), costs).value().makespan, 40);  // a link for each cut
+  EXPECT_NEAR(timeline.makespan, 40, kRounding);  // four frames of 10
+  EXPECT_EQ(simulate(make("gpipe", zigzag, 2), costs).value().makespan, 40);
 }
 
 TEST(SharedSimulation, AFramePassesEncoderLinkLatencyAndDecoderInTurn) {
@@ -146,7 +135,8 @@ TEST(SharedSimulation, AFramePassesEncoderLinkLatencyAndDecoderInTurn) {
   Resources r = no_resources(pair);
   r.encode.forward = {2};
   r.decode.forward = {3};
-  r.latency = 0.5;
+  r.latency = 0.25;
+  costs.delay = {0.25};
   const auto timeline = run_with(make("gpipe", pair, 2), costs, r);
   EXPECT_NEAR(timeline.per_worker[1][0].start, 1 + 2 + 4 + 0.5 + 3, kRounding);
   EXPECT_NEAR(timeline.per_worker[1][1].start, 1 + 2 + 8 + 0.5 + 3, kRounding);  // the second waits for the link

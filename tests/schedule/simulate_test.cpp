@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <limits>
 
 #include "schedule/placements.h"
 
@@ -58,6 +59,29 @@ TEST(Simulate, TransfersOfOneDirectionFollowEachOtherAndOverlapWithComputing) {
   EXPECT_EQ(timeline.per_worker[1][2].start, 13);
 }
 
+TEST(Simulate, ADelayHoldsFramesUpButNotTheLink) {
+  // Frames leave worker 0 at 1, 2, 3, a transfer takes 1 and the way 10: they arrive at 12, 13, 14.
+  Costs costs = equal_costs(2, 1, 1);
+  costs.transfer_forward = {1};
+  costs.delay = {10};
+  const auto timeline = simulated(make("gpipe", "0,1", 3), costs);
+  EXPECT_EQ(timeline.per_worker[1][0].start, 12);
+  EXPECT_EQ(timeline.per_worker[1][1].start, 13);
+  EXPECT_EQ(timeline.per_worker[1][2].start, 14);
+  EXPECT_EQ(timeline.per_worker[1][3].end, 16);
+  EXPECT_EQ(timeline.per_worker[0][3].start, 26);  // and as long on the way back
+}
+
+TEST(Simulate, WhatTwoCutsSendToTheSameWorkerSharesOneLinkAndTheWayBackIsAnother) {
+  // Worker 1 sends at cut 1 forward and at cut 0 backward, both to worker 0: eight frames of 4.
+  Costs costs = equal_costs(3, 0, 0);
+  costs.transfer_forward = {0, 4};
+  costs.transfer_backward = {4, 0};
+  EXPECT_EQ(simulated(make("1f1b", "0,1,0", 4), costs).makespan, 32);
+  costs.transfer_forward = {4, 0};  // from worker 0, beside the gradients of cut 0
+  EXPECT_LT(simulated(make("1f1b", "0,1,0", 4), costs).makespan, 32);
+}
+
 TEST(Simulate, ChargesNoTransferWithinAWorker) {
   const auto timeline = simulated(make("1f1b", "0,0", 3), equal_costs(2, 1, 2, 100));
   EXPECT_EQ(timeline.makespan, 18);
@@ -111,6 +135,11 @@ TEST(Simulate, RefusesCostsThatDoNotFitTheStages) {
   costs = equal_costs(2, 1, -1);
   EXPECT_NE(message(costs).find("at least 0, got -1"), std::string::npos);
   costs = equal_costs(2, 1, 1);
+  costs.delay = {1, 1};
+  EXPECT_NE(message(costs).find("expected 1 delay costs"), std::string::npos);
+  costs.delay = {std::numeric_limits<double>::infinity()};
+  EXPECT_NE(message(costs).find("a delay cost must be a number of at least 0"), std::string::npos);
+  costs = equal_costs(2, 1, 1);
   costs.backward_input = {1, 1};
   EXPECT_NE(message(costs).find("expected 2 backward weights costs"), std::string::npos);
 }
@@ -137,10 +166,14 @@ TEST(LeastMakespan, IsNeverUndercut) {
     Costs uneven = equal_costs(n, 1, 2, 0.5);
     for (std::size_t j = 0; j < uneven.forward.size(); j += 2) uneven.forward[j] = 3.5;
     uneven.backward.back() = 0.25;
-    for (const Costs& costs : {equal_costs(n, 1, 1), equal_costs(n, 1, 2, 5), uneven}) {
+    Costs far = uneven;
+    far.delay.assign(far.transfer_forward.size(), 7);
+    for (const Costs& costs : {equal_costs(n, 1, 1), equal_costs(n, 1, 2, 5), uneven, far}) {
       for (const std::string_view name : kBoth) {
-        const double makespan = simulated(generate(name, placement, m, costs).value(), costs).makespan;
-        EXPECT_GE(makespan, least_makespan(placement, m, costs) - 1e-9) << name << " " << shape << " " << n << " " << m;
+        for (const int in_flight : {0, m}) {
+          const double makespan = simulated(generate(name, placement, m, costs, in_flight).value(), costs).makespan;
+          EXPECT_GE(makespan, least_makespan(placement, m, costs) - 1e-9) << name << " " << shape << " " << n << " " << m;
+        }
       }
     }
   });
@@ -175,6 +208,22 @@ TEST(LeastMakespan, CountsTheSlowestLink) {
   costs.transfer_backward = {10};
   // One micro-batch takes 14; three wait for each other on the way back.
   EXPECT_EQ(least_makespan(parse_placement("0,1").value(), 3, costs), 34);
+}
+
+TEST(LeastMakespan, CountsThatALinkWaitsForNothingBetweenTwoUses) {
+  // Worker 0's link carries cut 0 forward and cut 1 backward: it starts after F 0 0 and ends before B 0 1.
+  Costs costs = equal_costs(3, 1, 2);
+  costs.transfer_forward = {5, 0};
+  costs.transfer_backward = {0, 6};
+  EXPECT_EQ(least_makespan(parse_placement("0,1,0").value(), 10, costs), 1 + 10 * 11 + 4);
+}
+
+TEST(LeastMakespan, CountsThatABackwardWaitsForTheLongestRoad) {
+  // Worker 1 runs both backwards after the first one has come back from worker 0.
+  Costs costs = equal_costs(3, 1, 2);
+  costs.forward[2] = costs.backward[2] = 0;
+  costs.delay = {100, 100};
+  EXPECT_EQ(least_makespan(parse_placement("0,1,0").value(), 2, costs), 400 + 1 + 1 + 2 * 2 + 2);
 }
 
 TEST(LeastMakespan, BoundsTheSpeedUpByTheBusiestWorker) {

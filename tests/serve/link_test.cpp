@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "epipe/base/file.h"
 #include "serve/split.h"
 #include "support/proxy.h"
 #include "support/slow_network.h"
@@ -85,6 +86,22 @@ TEST(Link, FiftyMillisecondsEachWayCostEachStepItsFourWaysAndNoMore) {
   const double fastest = *std::min_element(seconds.begin(), seconds.end());
   EXPECT_GE(fastest, 0.2);
   EXPECT_LT(fastest, 0.3);
+}
+
+// With as many in flight as the delay asks for, the weights are the same.
+TEST(Link, WhatIsInFlightIsMeasuredBeforeTheRunAndRecorded) {
+  Split split(1);
+  split.start_server(0);
+  const Proxy proxy(split.port(0), std::chrono::milliseconds(50));
+  const Arguments more = {"--tls", split.file("tls"), "--schedule", "1f1b", "--in-flight", "auto"};
+  Process client(client_of(split, proxy.address(), more), split.file("client.log"));
+  ASSERT_EQ(client.wait(120), 0) << client.log();
+  EXPECT_NE(client.log().find("measured: round trip 1"), std::string::npos) << client.log();  // 100 ms and a little
+  const std::string config = file_bytes(split.file("run/config.toml"));
+  EXPECT_NE(config.find("in-flight = \"2\""), std::string::npos) << config;  // all there are: 50 ms are long for a small network
+  EXPECT_NE(config.find("schedule-costs = \"forward="), std::string::npos) << config;
+  EXPECT_TRUE(list_folder(split.file("server-0")).empty()) << "what was measured leaves nothing behind";
+  EXPECT_TRUE(ended_with(split.file("run"), weights_without_server(split, kLinkRun)));
 }
 
 TEST(Link, AStalledLinkIsNoticedAndTheStepDoneAgain) {

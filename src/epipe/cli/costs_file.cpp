@@ -15,10 +15,10 @@ namespace {
 using schedule::PerCut;
 
 constexpr std::uint64_t kMaxFileBytes = 1 << 20;
-constexpr std::array kFields = {"forward",        "backward",        "backward_input", "backward_weights",
-                                "bytes_forward",  "bytes_backward",  "encode_forward", "encode_backward",
-                                "decode_forward", "decode_backward", "carry_forward",  "carry_backward",
-                                "latency",        "machine_of",      "cores",          "bytes_per_second"};
+constexpr std::array kFields = {"forward",        "backward",        "backward_input", "backward_weights", "bytes_forward",
+                                "bytes_backward", "encode_forward",  "encode_backward", "decode_forward",  "decode_backward",
+                                "carry_forward",  "carry_backward",  "delay",          "latency",          "machine_of",
+                                "cores",          "bytes_per_second"};
 
 nlohmann::json parse(const std::string& path) {
   const auto file = read_file(path, kMaxFileBytes);
@@ -50,6 +50,7 @@ PricedStep read_step(const nlohmann::json& object, const schedule::Placement& pl
   object.at("backward").get_to(step.costs.backward);
   if (object.contains("backward_input")) object.at("backward_input").get_to(step.costs.backward_input);
   if (object.contains("backward_weights")) object.at("backward_weights").get_to(step.costs.backward_weights);
+  if (object.contains("delay")) object.at("delay").get_to(step.costs.delay);
   step.costs.transfer_forward = transfers(object, "bytes_forward");
   step.costs.transfer_backward = transfers(object, "bytes_backward");
   read_cuts(object, "encode", step.resources.encode);

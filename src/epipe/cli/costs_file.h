@@ -19,7 +19,8 @@ struct PricedStep {
 //   bytes_per_second                      of a link in each direction
 //   encode_forward, encode_backward, decode_forward, decode_backward, carry_forward, carry_backward
 //                                         [cuts] seconds for a frame; 0 where left out
-//   latency                               seconds; 0
+//   delay                                 [cuts] seconds one way, either direction; 0 where left out
+//   latency                               seconds, of every cut, beside its delay; 0
 //   machine_of, cores                     [workers] and [machines]; left out: a machine for each worker, with a core for each thread
 // Throws UsageError.
 PricedStep read_costs_file(const std::string& path, const schedule::Placement& placement);

@@ -160,7 +160,7 @@ void add_plan_command(CLI::App& app, const train::Registry& registry) {
   command->add_flag("--exhaustive", flags->exhaustive, "Simulate every combination, also those that cannot be faster: slow, to check the search");
   command->add_flag("--json", flags->json, "One JSON object");
   add_stage_flags(*command, flags->train);
-  for (const char* name : {"schedule", "recompute", "optimizer", "momentum", "lora", "freeze"}) add_named_flag(*command, flags->train, name);
+  for (const char* name : {"schedule", "in_flight", "recompute", "optimizer", "momentum", "lora", "freeze"}) add_named_flag(*command, flags->train, name);
   add_security_flags(*command, flags->train.security, false);
   command->callback([flags, command, &registry] { run_plan(registry, *flags, *command); });
 }

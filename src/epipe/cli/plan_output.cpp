@@ -8,7 +8,6 @@
 
 #include "epipe/cli/resume.h"
 #include "epipe/planner/inputs_json.h"
-#include "epipe/schedule/generate.h"
 #include "epipe/schedule/print.h"
 #include "epipe/train/plan_inputs.h"
 
@@ -33,6 +32,7 @@ ordered_json flags_json(const Inputs& inputs, const Choice& choice) {
   const auto config = train::with_choice({}, inputs, choice);
   ordered_json flags = {{"cuts", config.cuts},     {"place", config.place},   {"schedule", config.schedule},
                         {"chunks", config.chunks}, {"codec", config.codec}, {"codec_at", codec_at_texts(config)}};
+  flags["in_flight"] = choice.in_flight > 0 ? ordered_json(choice.in_flight) : ordered_json(nullptr);
   return flags;
 }
 
@@ -79,7 +79,7 @@ std::string price_row(const Inputs& inputs, const Priced& p) {
 
 // As many columns as fit.
 std::string grid_text(const Choice& choice) {
-  const auto made = schedule::generate(choice.schedule, {choice.place}, choice.chunks);
+  const auto made = planner::make_schedule(choice);
   const auto grid = made ? to_grid(made.value()) : Result<std::string>(made.error());
   if (!grid) return "";
   std::string text;
@@ -100,6 +100,7 @@ std::string plan_flags(const Inputs& inputs, const Choice& choice) {
   std::string text = config.cuts.empty() ? "" : fmt::format("--cuts {} ", fmt::join(config.cuts, ","));
   text += fmt::format("--place {} --schedule {} --chunks {} --codec {}", fmt::join(config.place, ","), config.schedule, config.chunks,
                       shell_word(config.codec));
+  if (choice.in_flight > 0) text += fmt::format(" --in-flight {}", choice.in_flight);
   for (const std::string& at : codec_at_texts(config)) text += " --codec-at " + shell_word(at);
   return text;
 }

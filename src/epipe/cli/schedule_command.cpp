@@ -3,11 +3,12 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <charconv>
 #include <nlohmann/json.hpp>
 
 #include "epipe/cli/command.h"
 #include "epipe/cli/costs_file.h"
-#include "epipe/schedule/generate.h"
+#include "epipe/schedule/in_flight.h"
 #include "epipe/schedule/print.h"
 #include "epipe/schedule/simulate.h"
 
@@ -27,6 +28,8 @@ struct ScheduleFlags {
   std::vector<double> backward_input;
   std::vector<double> backward_weights;
   std::vector<double> transfer;
+  std::vector<double> delay;
+  std::string in_flight;
 };
 
 template <typename T>
@@ -37,7 +40,7 @@ T value_or_usage(Result<T> result, std::string_view flag) {
 
 bool has_costs(const ScheduleFlags& flags) {
   return !flags.forward.empty() || !flags.backward.empty() || !flags.backward_input.empty() || !flags.backward_weights.empty() ||
-         !flags.transfer.empty();
+         !flags.transfer.empty() || !flags.delay.empty();
 }
 
 // One value stands for all.
@@ -48,9 +51,10 @@ std::vector<double> spread(const std::vector<double>& values, double otherwise, 
 
 schedule::Costs costs_from_flags(const ScheduleFlags& flags, int stages) {
   const auto transfer = spread(flags.transfer, 0, stages - 1);
-  schedule::Costs costs{spread(flags.forward, 1, stages), spread(flags.backward, 1, stages), transfer, transfer, {}, {}};
+  schedule::Costs costs{spread(flags.forward, 1, stages), spread(flags.backward, 1, stages), transfer, transfer, {}, {}, {}};
   if (!flags.backward_input.empty()) costs.backward_input = spread(flags.backward_input, 0, stages);
   if (!flags.backward_weights.empty()) costs.backward_weights = spread(flags.backward_weights, 0, stages);
+  if (!flags.delay.empty()) costs.delay = spread(flags.delay, 0, stages - 1);
   if (const auto fits = check(costs, stages); !fits) throw UsageError(fmt::format("--costs: {}", fits.error().message));
   return costs;
 }
@@ -71,20 +75,49 @@ void print_price(const schedule::Schedule& made, const schedule::Costs& costs) {
   fmt::print("speed-up over one worker {:.2f}, at most {:.2f} with this placement\n", serial / timeline.makespan, serial / least);
 }
 
-schedule::Schedule make_schedule(const ScheduleFlags& flags, const schedule::Placement& placement, const schedule::Costs& costs) {
-  auto made = flags.fit ? schedule::generate(flags.schedule, placement, flags.chunks, costs)
-                        : schedule::generate(flags.schedule, placement, flags.chunks);
+constexpr std::string_view kAuto = "auto";
+
+// What a step is priced by; without resources, by the costs alone.
+struct Price {
+  const schedule::Costs& costs;
+  const schedule::Resources* resources = nullptr;
+};
+
+int in_flight_of(const ScheduleFlags& flags, const schedule::Placement& placement, const Price& price) {
+  if (flags.in_flight.empty()) return 0;
+  if (flags.in_flight == kAuto) {
+    auto chosen = schedule::choose_in_flight({flags.schedule, placement, flags.chunks, price.costs, {}, price.resources});
+    return value_or_usage(std::move(chosen), "--in-flight").in_flight;
+  }
+  int number = 0;
+  const char* const end = flags.in_flight.data() + flags.in_flight.size();
+  const auto parsed = std::from_chars(flags.in_flight.data(), end, number);
+  if (parsed.ec != std::errc() || parsed.ptr != end || number < 1 || number > schedule::kMaxChunks) {
+    throw UsageError(fmt::format("--in-flight: expected auto or a number from 1 to {}, got {}", schedule::kMaxChunks, flags.in_flight));
+  }
+  return number;
+}
+
+// `auto` is an answer to the costs, so the order is, too.
+schedule::Schedule make_schedule(const ScheduleFlags& flags, const schedule::Placement& placement, const Price& price) {
+  const int in_flight = in_flight_of(flags, placement, price);
+  const bool fit = flags.fit || flags.in_flight == kAuto;
+  const auto generator = value_or_usage(schedule::find_generator(flags.schedule), "--schedule");
+  const auto slots = schedule::slot_costs(placement.stages(), generator.splits_backward);
+  auto made = schedule::generate(flags.schedule, placement, flags.chunks, fit ? price.costs : slots, in_flight);
+  if (made && flags.in_flight == kAuto && !flags.csv && !flags.json) fmt::print("in flight: {}\n", in_flight);
   return value_or_usage(std::move(made), "--chunks");
 }
 
 // A step with links, codecs and shared cores.
 void price_step(const ScheduleFlags& flags, const schedule::Placement& placement) {
   const PricedStep step = read_costs_file(flags.costs_file, placement);
-  const auto made = make_schedule(flags, placement, step.costs);
+  const auto made = make_schedule(flags, placement, {step.costs, &step.resources});
   const auto timeline = value_or_fail(simulate(made, step.costs, step.resources));
   if (!flags.json) return print_summary(timeline, " s");
   const nlohmann::json line = {{"makespan", timeline.makespan},
                                {"bubble_of_worker", timeline.bubble_of_worker},
+                               {"live_of_worker", timeline.peak_live_of_worker},
                                {"serial_time", serial_time(made.chunks, step.costs)}};
   fmt::print("{}\n", line.dump());
 }
@@ -95,7 +128,7 @@ void run_schedule(const ScheduleFlags& flags) {
   if (const auto fits = check(generator, placement); !fits) throw UsageError(fmt::format("--place: {}", fits.error().message));
   if (!flags.costs_file.empty()) return price_step(flags, placement);
   const auto costs = costs_from_flags(flags, placement.stages());
-  const auto made = make_schedule(flags, placement, costs);
+  const auto made = make_schedule(flags, placement, {costs});
   if (flags.csv) {
     fmt::print("{}", value_or_fail(to_csv(made)));
     return;
@@ -122,6 +155,9 @@ void add_schedule_command(CLI::App& app) {
   costs("--costs-backward-input", flags->backward_input, "What the gradient of a stage's input takes where a backward is split (half)");
   costs("--costs-backward-weights", flags->backward_weights, "What the gradients of its weights take there (half)");
   costs("--costs-transfer", flags->transfer, "What crossing each cut takes, in either direction, or one value for all (0)");
+  costs("--costs-delay", flags->delay, "How long a frame is under way at each cut beside its transfer, or one value for all (0)");
+  command->add_option("--in-flight", flags->in_flight,
+                      "Most micro-batches a stage may hold, or auto: the fewest within 1 % of the shortest step with these costs");
   auto* const file = command->add_option("--costs", flags->costs_file,
                                          "Price a step with links, codecs and shared cores, in seconds, from this JSON file");
   command->add_flag("--json", flags->json, "With --costs: the price as one JSON object")->needs(file);

@@ -21,6 +21,7 @@
 #include "epipe/session/checkpoint.h"
 #include "epipe/session/servers.h"
 #include "epipe/train/cluster.h"
+#include "epipe/train/probe.h"
 #include "epipe/train/trainer.h"
 
 namespace epipe::cli {
@@ -191,6 +192,10 @@ void run_train(const train::Registry& registry, const TrainFlags& given, const C
     transport::ConnectConfig dial = connect_config(flags.security);
     dial.send_timeout = transport::Timeout(static_cast<std::int64_t>(config.timeout * 1000));
     if (plans_itself(config, command)) config = planned(registry, config, dial, command.count("--place") > 0);
+    if (train::wants_measuring(config)) {
+      session::Servers measured(config.connect, dial, session::new_session_key());
+      config = train::with_measured_costs(registry, config, measured, [](const std::string& text) { fmt::print(stderr, "{}\n", text); });
+    }
     session::Servers servers(config.connect, dial, session::session_key(config.run_dir, config.resume));
     lead(registry, config, flags, &servers);
   } catch (const std::invalid_argument& error) {

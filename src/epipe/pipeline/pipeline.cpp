@@ -24,7 +24,9 @@ using wire::Direction;
 // Evaluation runs the forwards of gpipe; nothing is kept for a backward, so nothing limits how far it runs ahead.
 constexpr std::string_view kEvaluation = "gpipe";
 
-int queue_capacity(std::string_view schedule) { return schedule::find_generator(schedule).value().queue_capacity; }
+int capacity_of(std::string_view schedule, int chunks, int in_flight) {
+  return schedule::queue_capacity(schedule::find_generator(schedule).value(), chunks, in_flight);
+}
 
 void keep_forwards(schedule::Schedule& schedule) {
   for (auto& actions : schedule.per_worker) std::erase_if(actions, [](const Action& a) { return a.kind != Kind::kForward; });
@@ -177,7 +179,8 @@ std::unique_ptr<Cut> Pipeline::Impl::make_cut(int j) {
   cut.forward = config_.codecs[static_cast<std::size_t>(j)].forward;
   cut.backward = config_.codecs[static_cast<std::size_t>(j)].backward;
   cut.index = static_cast<std::uint16_t>(j);
-  cut.capacity = static_cast<std::size_t>(std::max(queue_capacity(config_.schedule), queue_capacity(kEvaluation)));
+  const auto capacity = [this](std::string_view name) { return capacity_of(name, config_.chunks, config_.in_flight); };
+  cut.capacity = static_cast<std::size_t>(std::max(capacity(config_.schedule), capacity(kEvaluation)));
   if (earlier == later) cut.capacity = std::max(cut.capacity, static_cast<std::size_t>(config_.chunks));  // its worker must never wait
   cut.timeout = config_.remote.timeout;
   cut.codec_threads = config_.codec_threads;
@@ -194,9 +197,13 @@ const schedule::Schedule& Pipeline::Impl::schedule_for(int chunks, bool training
   const auto found = schedules_.find({chunks, training});
   if (found != schedules_.end()) return found->second;
   const std::string_view name = training ? std::string_view(config_.schedule) : kEvaluation;
-  auto made = schedule::generate(name, config_.placement, chunks);
+  const bool splits = schedule::find_generator(name).value().splits_backward;
+  schedule::Costs costs = config_.costs.forward.empty() ? schedule::slot_costs(config_.placement.stages(), splits) : config_.costs;
+  if (!training) std::fill(costs.backward.begin(), costs.backward.end(), 0);
+  auto made = schedule::generate(name, config_.placement, chunks, costs, config_.in_flight);
   if (!made) throw std::invalid_argument(made.error().message);
-  if (const auto valid = schedule::validate(made.value(), queue_capacity(name)); !valid) throw std::logic_error(valid.error().message);
+  const auto valid = schedule::validate(made.value(), capacity_of(name, chunks, config_.in_flight));
+  if (!valid) throw std::logic_error(valid.error().message);
   if (!training) keep_forwards(made.value());
   if (training) schedule::drop_backwards(made.value(), config_.first_trained);
   return schedules_.emplace(std::pair{chunks, training}, std::move(made).value()).first->second;

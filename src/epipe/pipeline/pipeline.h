@@ -47,6 +47,8 @@ struct PipelineConfig {
   schedule::Placement placement;       // the worker of each stage; empty: stage j on worker j
   std::string schedule = "gpipe";      // see schedule/generate.h
   int chunks = 1;                      // micro-batches per batch
+  int in_flight = 0;                   // most of them that a stage may hold; 0: as the schedule limits them
+  schedule::Costs costs{};             // what the schedule is ordered for; no stages: equal ones
   int threads = 1;                     // of each worker inside an operator
   std::vector<torch::Device> devices;  // of each worker; empty: the CPU
   // By cut; empty: none everywhere. Cuts within one of several workers are handed over as they are; with a single worker every cut is

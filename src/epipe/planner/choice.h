@@ -23,6 +23,7 @@ struct Choice {
   int chunks = 1;
   std::vector<CutCodecs> codecs;  // by cut
   std::string schedule;
+  int in_flight = 0;  // most micro-batches that a stage may hold; 0: as the schedule limits them
 
   bool operator==(const Choice&) const = default;
 };

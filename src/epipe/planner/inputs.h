@@ -69,6 +69,7 @@ struct Constraints {
   std::optional<std::vector<int>> place{};
   std::optional<std::string> schedule{};
   std::optional<int> chunks{};
+  std::optional<int> in_flight{};
   int least_samples = 1;  // of a micro-batch: BatchNorm normalizes by it
   // The codecs that may be used, as indices of Inputs::codecs; empty: all.
   std::vector<std::size_t> forward_codecs{};

@@ -48,6 +48,15 @@ std::vector<std::string> possible_schedules(const Inputs& inputs, const schedule
   return names;
 }
 
+std::vector<int> possible_in_flight(const Inputs& inputs, const std::string& schedule, int chunks) {
+  if (inputs.constraints.in_flight) return {*inputs.constraints.in_flight};
+  std::vector<int> numbers = {0};
+  if (schedule != "1f1b") return numbers;  // gpipe has all in flight, zb-h1 is for chains without distances
+  for (int k = 4; k < chunks; k *= 2) numbers.push_back(k);
+  if (chunks > 3) numbers.push_back(chunks);
+  return numbers;
+}
+
 std::vector<std::size_t> possible_codecs(const Inputs& inputs, std::size_t cut, Direction direction) {
   const Constraints& only = inputs.constraints;
   for (const auto& at : only.codec_at) {

@@ -17,6 +17,9 @@ std::vector<int> possible_chunks(const Inputs& inputs);
 // Those that can run on the placement.
 std::vector<std::string> possible_schedules(const Inputs& inputs, const schedule::Placement& placement);
 
+// Most micro-batches that a stage may hold: as the schedule limits them (0), and more of a schedule that limits them.
+std::vector<int> possible_in_flight(const Inputs& inputs, const std::string& schedule, int chunks);
+
 // Of one cut and direction, as indices of Inputs::codecs.
 std::vector<std::size_t> possible_codecs(const Inputs& inputs, std::size_t cut, schedule::Direction direction);
 

@@ -36,13 +36,20 @@ void make_free(Worker& worker) {
 
 }  // namespace
 
+Result<schedule::Schedule> make_schedule(const Choice& choice) {
+  const auto generator = schedule::find_generator(choice.schedule);
+  if (!generator) return generator.error();
+  const auto costs = schedule::slot_costs(static_cast<int>(choice.place.size()), generator.value().splits_backward);
+  return schedule::generate(choice.schedule, {choice.place}, choice.chunks, costs, choice.in_flight);
+}
+
 Pricer::Pricer(const Inputs& inputs) : inputs_(inputs), sums_(inputs) {}
 
 const schedule::Schedule& Pricer::schedule_of(const Choice& choice) {
-  const auto key = std::tuple(choice.schedule, choice.place, choice.chunks);
+  const auto key = std::tuple(choice.schedule, choice.place, choice.chunks, choice.in_flight);
   const auto found = schedules_.find(key);
   if (found != schedules_.end()) return found->second;
-  return schedules_.emplace(key, value_of(schedule::generate(choice.schedule, {choice.place}, choice.chunks))).first->second;
+  return schedules_.emplace(key, value_of(make_schedule(choice))).first->second;
 }
 
 // Seconds of the optimizer, by worker.

@@ -8,6 +8,9 @@
 
 namespace epipe::planner {
 
+// As a pipeline makes it from the flags.
+Result<schedule::Schedule> make_schedule(const Choice& choice);
+
 // What a choice costs, by the simulator. Not for several threads.
 class Pricer {
  public:
@@ -30,7 +33,7 @@ class Pricer {
 
   const Inputs& inputs_;
   LayerSums sums_;
-  std::map<std::tuple<std::string, std::vector<int>, int>, schedule::Schedule> schedules_;
+  std::map<std::tuple<std::string, std::vector<int>, int, int>, schedule::Schedule> schedules_;
 };
 
 // What a step would gain were one thing free: the share of its seconds that would go. Those that bind come first.

@@ -118,7 +118,7 @@ class Search {
 
   // With the codecs that cost least of each kind: the bound of every choice of codecs.
   void add_open(const std::vector<std::size_t>& cuts, int chunks) {
-    Choice choice{cuts, place_, chunks, std::vector<CutCodecs>(cuts.size()), ""};
+    Choice choice{cuts, place_, chunks, std::vector<CutCodecs>(cuts.size()), "", 0};
     if (!fits(choice, std::vector<int>(place_.size(), 1))) return;
     StageCosts costs = stage_costs(inputs_, pricer_.sums(), choice);
     for (std::size_t cut = 0; cut < cuts.size(); ++cut) {
@@ -169,7 +169,6 @@ class Search {
   }
 
   void push(double bound, Choice choice, bool open) {
-    if (!open) considered_ += schedules_.size();
     queue_.push({bound, order_++, open, std::move(choice)});
   }
 
@@ -189,11 +188,15 @@ class Search {
   void price(Choice choice) {
     for (const std::string& name : schedules_) {
       choice.schedule = name;
-      if (!fits(choice, pricer_.schedule_of(choice).live_limit)) continue;
-      ++simulated_;
-      Price cost = pricer_.price(choice);
-      fastest_ = std::min(fastest_, cost.seconds);
-      priced_.push_back({choice, std::move(cost)});
+      for (const int in_flight : possible_in_flight(inputs_, name, choice.chunks)) {
+        choice.in_flight = in_flight;
+        ++considered_;
+        if (!fits(choice, pricer_.schedule_of(choice).live_limit)) continue;
+        ++simulated_;
+        Price cost = pricer_.price(choice);
+        fastest_ = std::min(fastest_, cost.seconds);
+        priced_.push_back({choice, std::move(cost)});
+      }
     }
   }
 
@@ -213,7 +216,7 @@ class Search {
   Proposal proposal() {
     std::stable_sort(priced_.begin(), priced_.end(), [](const Priced& a, const Priced& b) { return a.price.seconds < b.price.seconds; });
     const auto rank = [&](const Priced& p) {
-      return std::tuple(coded(p.choice), p.choice.chunks, p.price.bytes_up + p.price.bytes_down, p.price.seconds);
+      return std::tuple(coded(p.choice), p.choice.chunks, p.choice.in_flight, p.price.bytes_up + p.price.bytes_down, p.price.seconds);
     };
     const auto end = std::find_if(priced_.begin(), priced_.end(), [&](const Priced& p) { return p.price.seconds > threshold(); });
     const auto best = std::min_element(priced_.begin(), end, [&](const Priced& a, const Priced& b) { return rank(a) < rank(b); });

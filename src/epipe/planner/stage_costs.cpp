@@ -106,7 +106,9 @@ StageCosts stage_costs(const Inputs& inputs, const LayerSums& sums, const Choice
 }
 
 schedule::Costs simulator_costs(const StageCosts& costs, bool splits_backward) {
-  schedule::Costs result{costs.forward, costs.backward, {}, {}, {}, {}};
+  schedule::Costs result;
+  result.forward = costs.forward;
+  result.backward = costs.backward;
   for (const Crossing& c : costs.crossing_forward) result.transfer_forward.push_back(c.transfer);
   for (const Crossing& c : costs.crossing_backward) result.transfer_backward.push_back(c.transfer);
   if (!splits_backward) return result;

@@ -48,6 +48,7 @@ Costs equal_costs(int stages, double forward, double backward, double transfer) 
           std::vector<double>(n - 1, transfer),
           std::vector<double>(n - 1, transfer),
           {},
+          {},
           {}};
 }
 
@@ -62,6 +63,7 @@ Result<void> check(const Costs& costs, int stages) {
   }
   EPIPE_TRY(check_values(costs.transfer_forward, stages - 1, "forward transfer", "cut"));
   EPIPE_TRY(check_values(costs.transfer_backward, stages - 1, "backward transfer", "cut"));
+  if (!costs.delay.empty()) EPIPE_TRY(check_values(costs.delay, stages - 1, "delay", "cut"));
   return {};
 }
 

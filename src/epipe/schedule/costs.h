@@ -14,10 +14,12 @@ struct Costs {
   std::vector<double> transfer_backward;   // [n-1]
   std::vector<double> backward_input{};    // [n] of the two parts of a split one; empty: each takes half of `backward`
   std::vector<double> backward_weights{};  // [n]
+  std::vector<double> delay{};             // [n-1] one way, either direction: delays a frame, occupies nothing; empty: none
 
   double of(Kind kind, int stage) const;
   double of(const Action& action) const { return of(action.kind, action.stage); }
   double transfer(Direction direction, int cut) const;
+  double delay_of(int cut) const { return delay.empty() ? 0 : delay[static_cast<std::size_t>(cut)]; }
 };
 
 Costs equal_costs(int stages, double forward, double backward, double transfer = 0);

@@ -2,6 +2,7 @@
 
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <array>
 
 #include "epipe/schedule/generators.h"
@@ -56,7 +57,11 @@ Result<void> check(const Generator& generator, const Placement& placement) {
                   generator.name, to_string(placement)));
 }
 
-Result<Schedule> generate(std::string_view name, const Placement& placement, int chunks, const Costs& costs) {
+int queue_capacity(const Generator& generator, int chunks, int in_flight) {
+  return std::max(generator.queue_capacity, std::min(chunks, in_flight));
+}
+
+Result<Schedule> generate(std::string_view name, const Placement& placement, int chunks, const Costs& costs, int in_flight) {
   const auto generator = find_generator(name);
   if (!generator) return generator.error();
   EPIPE_TRY(check(generator.value(), placement));
@@ -64,7 +69,12 @@ Result<Schedule> generate(std::string_view name, const Placement& placement, int
   if (chunks < 1 || chunks > kMaxChunks) {
     return bad_request(fmt::format("the number of micro-batches (chunks) is from 1 to {}, got {}", kMaxChunks, chunks));
   }
-  return generator.value().generate({placement, chunks, costs, generator.value().queue_capacity});
+  if (in_flight < 0 || in_flight > kMaxChunks) {
+    return bad_request(fmt::format("the micro-batches in flight are from 1 to {}, or 0 for the schedule's own limits, got {}", kMaxChunks,
+                                   in_flight));
+  }
+  const int capacity = queue_capacity(generator.value(), chunks, in_flight);
+  return generator.value().generate({placement, chunks, costs, capacity, std::min(in_flight, chunks)});
 }
 
 Result<Schedule> generate(std::string_view name, const Placement& placement, int chunks) {

@@ -15,7 +15,8 @@ struct Request {
   const Placement& placement;
   int chunks;
   const Costs& costs;  // decide what overlaps with what, not the result of the training
-  int queue_capacity;  // of the generator
+  int queue_capacity;  // as queue_capacity() says
+  int in_flight = 0;   // most micro-batches a stage may hold; 0: as the schedule itself limits them
 };
 
 enum class Placements : std::uint8_t { kAny, kChain };
@@ -24,7 +25,7 @@ struct Generator {
   std::string_view name;  // as --schedule takes it
   std::string_view help;
   Schedule (*generate)(const Request& request);
-  int queue_capacity;  // frames per cut and direction that the queues between workers must hold for its orders to run without a deadlock
+  int queue_capacity;  // frames per cut and direction that the queues between workers hold where nothing limits what is in flight
   Placements placements;
   bool splits_backward;  // into Bi and Bw, on some stages
 };
@@ -38,8 +39,13 @@ std::string schedule_help();  // a line of text that names and explains them all
 // Whether it can run on this placement.
 Result<void> check(const Generator& generator, const Placement& placement);
 
-// Every worker must be given the same `costs`. The error of an unknown name lists the known ones.
-Result<Schedule> generate(std::string_view name, const Placement& placement, int chunks, const Costs& costs);
+// Frames per cut and direction that the queues between workers must hold for its orders to run without a deadlock, and for none of the
+// micro-batches in flight to wait for room.
+int queue_capacity(const Generator& generator, int chunks, int in_flight);
+
+// Every worker must be given the same `costs` and `in_flight`, which is 0 or the most micro-batches a stage may hold; more than `chunks`
+// is `chunks`. The error of an unknown name lists the known ones.
+Result<Schedule> generate(std::string_view name, const Placement& placement, int chunks, const Costs& costs, int in_flight = 0);
 Result<Schedule> generate(std::string_view name, const Placement& placement, int chunks);  // with slot_costs()
 
 }  // namespace epipe::schedule

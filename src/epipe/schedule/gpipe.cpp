@@ -1,4 +1,5 @@
-// gpipe (Huang et al. 2018): every forward, then every backward. A stage holds all m micro-batches.
+// gpipe (Huang et al. 2018): every forward, then every backward. A stage holds all m micro-batches. With a limit of K
+// in flight every stage holds at most K, and a backward runs where no forward can: far stages need not wait for the last forward.
 //
 //   0  F0 F1 F2 F3 .  .  .  .  B0 B1 B2 B3
 //   1  .  F0 F1 F2 F3 .  .  B0 B1 B2 B3 .
@@ -13,8 +14,9 @@ namespace epipe::schedule {
 
 Schedule gpipe(const Request& request) {
   const auto n = request.placement.worker_of.size();
-  const std::vector<int> all(n, request.chunks);
-  return list_schedule(request, {all, all, std::vector<bool>(n, false), request.chunks});
+  const bool limited = request.in_flight > 0;
+  const std::vector<int> all(n, limited ? request.in_flight : request.chunks);
+  return list_schedule(request, {all, all, std::vector<bool>(n, false), limited ? 1 : request.chunks});
 }
 
 }  // namespace epipe::schedule

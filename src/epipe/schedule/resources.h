@@ -24,7 +24,7 @@ struct Resources {
   PerCut encode;
   PerCut decode;
   PerCut carry;                 // of each end; runs beside the transfer
-  double latency = 0;           // from the end of a transfer until the decoder can start; delays, but occupies nothing
+  double latency = 0;           // from the end of a transfer until the decoder can start, beside the delay of its cut
   std::vector<int> machine_of;  // [workers]
   std::vector<double> cores;    // [machines], more than 0: what their threads share evenly when more of them are busy
 };

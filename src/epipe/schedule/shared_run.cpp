@@ -90,7 +90,7 @@ void SharedRun::carry(Direction direction, int cut) {
 }
 
 void SharedRun::receive(Direction direction, int cut) {
-  stations_.after(resources_.latency, [this, direction, cut](double, double) {
+  stations_.after(resources_.latency + costs_.delay_of(cut), [this, direction, cut](double, double) {
     stations_.give(ways_[{direction, cut}].decoder, resources_.decode.at(direction, cut),
                    [this, direction, cut](double, double) { arrive(direction, target(direction, cut)); });
   });

@@ -1,7 +1,6 @@
 #include "epipe/schedule/simulate.h"
 
 #include <algorithm>
-#include <array>
 #include <limits>
 #include <numeric>
 
@@ -106,39 +105,6 @@ Result<Timeline> simulate(const Schedule& schedule, const Costs& costs, const Re
 double serial_time(int chunks, const Costs& costs) {
   return chunks * (std::accumulate(costs.forward.begin(), costs.forward.end(), 0.0) +
                    std::accumulate(costs.backward.begin(), costs.backward.end(), 0.0));
-}
-
-// A worker or a link that is busy for `work` with each micro-batch is busy for m times that. Before it starts, micro-batch 0 must have
-// come there; after it ends, micro-batch m - 1 must go back to stage 0:
-//
-//   |-- road to it --|== m x work ==|-- road from it --|
-//
-// A worker starts and ends with its first stage; the road to a link and from it is all but the link itself. A worker that may split its
-// backwards may end with the gradients of weights, for which nobody waits: then there is no road from it.
-double least_makespan(const Placement& placement, int chunks, const Costs& costs, bool splits_backward) {
-  const auto link = [&](Direction direction, int cut) { return placement.crosses(cut) ? costs.transfer(direction, cut) : 0; };
-  const auto workers = static_cast<std::size_t>(placement.workers());
-  std::vector<double> outside(workers, -1);  // the roads; unknown before the worker's first stage
-  std::vector<double> work(workers, 0);
-  std::array<double, 2> road{};  // of one micro-batch, so far, by direction
-  double slowest_link = 0;
-  for (int j = 0; j < placement.stages(); ++j) {
-    for (const Direction direction : kDirections) {
-      const double transfer = j > 0 ? link(direction, j - 1) : 0;
-      road[static_cast<std::size_t>(direction)] += transfer;
-      slowest_link = std::max(slowest_link, transfer);
-    }
-    const auto w = static_cast<std::size_t>(placement.worker_of[static_cast<std::size_t>(j)]);
-    if (outside[w] < 0) outside[w] = splits_backward ? road[0] : road[0] + road[1];
-    const double whole = costs.of(Kind::kBackward, j);
-    const double input = costs.of(Kind::kBackwardInput, j);
-    work[w] += costs.of(Kind::kForward, j) + (splits_backward ? std::min(whole, input + costs.of(Kind::kBackwardWeights, j)) : whole);
-    road[0] += costs.of(Kind::kForward, j);
-    road[1] += splits_backward ? std::min(whole, input) : whole;
-  }
-  double least = road[0] + road[1] + (chunks - 1) * slowest_link;
-  for (std::size_t w = 0; w < workers; ++w) least = std::max(least, outside[w] + chunks * work[w]);
-  return least;
 }
 
 }  // namespace epipe::schedule

@@ -20,12 +20,12 @@ struct Timeline {
   std::vector<int> peak_live_of_worker;  // counted once for each of its stages
 };
 
-// Every action starts as soon as its worker is free and its input is there. Transfers overlap with computing and are serial by cut and
-// direction; no queue is ever full.
+// Every action starts as soon as its worker is free and its input is there. Transfers overlap with computing. A link joins two workers,
+// one for each direction: what any cut sends from one to the other follows each other on it, first come, first served, and is there
+// after the delay of its cut. No queue is ever full.
 Result<Timeline> simulate(const Schedule& schedule, const Costs& costs);
 
-// The same with what else a step needs. Here a link joins two workers, one for each direction: what any cut sends from one to the other
-// follows each other on it, first come, first served.
+// The same with what else a step needs.
 Result<Timeline> simulate(const Schedule& schedule, const Costs& costs, const Resources& resources);
 
 // One worker that runs everything; it splits no backward.

@@ -14,6 +14,7 @@
 #include <algorithm>
 
 #include "epipe/schedule/generators.h"
+#include "epipe/schedule/in_flight.h"
 #include "epipe/schedule/list_scheduler.h"
 
 namespace epipe::schedule {
@@ -21,9 +22,9 @@ namespace epipe::schedule {
 Schedule zb_h1(const Request& request) {
   const int n = request.placement.stages();
   Limits limits;
+  limits.in_flight = live_limits(request);
   for (int j = 0; j < n; ++j) {
-    limits.in_flight.push_back(std::min(request.chunks, n - j));
-    limits.live.push_back(std::min(request.chunks, n));
+    limits.live.push_back(std::min(request.chunks, request.in_flight > 0 ? request.in_flight : n));
     limits.split.push_back(j > 0);
   }
   return list_schedule(request, std::move(limits));

@@ -19,9 +19,11 @@ constexpr std::size_t kMaxActions = std::size_t{1} << 18;
 
 // How many micro-batches the schedule holds on this worker at once.
 int in_flight(const train::Plan& plan, int worker) {
-  const auto made = schedule::generate(plan.schedule, {plan.place}, plan.chunks);
+  const auto equal = schedule::equal_costs(static_cast<int>(plan.place.size()), 1, 2);
+  const auto& costs = plan.costs.forward.empty() ? equal : plan.costs;
+  const auto made = schedule::generate(plan.schedule, {plan.place}, plan.chunks, costs, plan.in_flight);
   if (!made) throw std::invalid_argument(made.error().message);
-  const auto timeline = schedule::simulate(made.value(), schedule::equal_costs(static_cast<int>(plan.place.size()), 1, 2));
+  const auto timeline = schedule::simulate(made.value(), costs);
   if (!timeline) throw std::invalid_argument(timeline.error().message);
   return timeline.value().peak_live_of_worker.at(static_cast<std::size_t>(worker));
 }
@@ -50,8 +52,8 @@ void admit(const nlohmann::json& json, int worker, const SessionLimits& limits, 
   if (needed > limits.in_flight) {
     throw std::invalid_argument(
         fmt::format("the schedule {} with {} chunks holds {} micro-batches here at once, but this server allows {}; "
-                    "use fewer --chunks or --schedule 1f1b",
-                    plan.schedule, plan.chunks, needed, limits.in_flight));
+                    "use fewer --chunks, --schedule 1f1b or --in-flight {}",
+                    plan.schedule, plan.chunks, needed, limits.in_flight, limits.in_flight));
   }
 }
 

@@ -8,6 +8,7 @@
 #include <iterator>
 #include <limits>
 
+#include "epipe/base/clock.h"
 #include "epipe/session/step_result.h"
 #include "epipe/session/timeline.h"
 
@@ -20,6 +21,7 @@ namespace {
 // A peer that answers has its reason by then; the client's own is that the peer went away.
 constexpr transport::Timeout kReasonTimeout = std::chrono::seconds(2);
 constexpr int kClockQuestions = 3;
+constexpr int kRoundTrips = 5;
 
 std::uint64_t first_attempt() {
   const auto now = std::chrono::system_clock::now().time_since_epoch();
@@ -239,6 +241,22 @@ double Coordinator::clock_offset(Peer& peer, const Tracer& own) {
     offset = (asked + answered) / 2 - reply.now;
   }
   return offset;
+}
+
+std::vector<double> Coordinator::round_trips() {
+  confirm_commit();
+  std::vector<double> fastest(workers(), 0);
+  for (const auto& peer : peers_) {
+    if (peer->leads()) continue;
+    double& best = fastest.at(static_cast<std::size_t>(peer->worker()));
+    for (int i = 0; i < kRoundTrips; ++i) {
+      const Stopwatch watch;
+      peer->send(ClockCommand{});
+      peer->recv<ClockReply>();
+      best = i == 0 ? watch.seconds() : std::min(best, watch.seconds());
+    }
+  }
+  return fastest;
 }
 
 std::vector<Tracer::Event> Coordinator::timelines(const Tracer& own) {

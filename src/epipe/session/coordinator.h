@@ -80,6 +80,8 @@ class Coordinator {
   bool draining() const { return draining_; }
   // The weights of all layers, one after the other in the model's order, wherever they are; or those that are trained.
   void visit_weights(const std::function<void(const NamedTensors& layer)>& visit, bool trained_only = false);
+  // Seconds from a small command to its reply, by worker, the fastest of some; 0 for those here.
+  std::vector<double> round_trips();
   // What the peers did when, by the clock of `own`; without those that are lost.
   std::vector<Tracer::Event> timelines(const Tracer& own);
   // Tells the peers that the run is over and its checkpoints are no longer needed, or that it will be continued from them.

@@ -10,6 +10,7 @@
 #include "epipe/model/costs.h"
 #include "epipe/train/adaptation.h"
 #include "epipe/train/first_samples.h"
+#include "epipe/train/schedule_costs.h"
 
 namespace epipe::train {
 namespace {
@@ -116,6 +117,8 @@ Plan make_plan(const Registry& registry, const TrainConfig& config, const model:
   plan.first_trained = model::first_trained(architecture);
   plan.codecs = choose_codecs(config, plan.cuts.size());
   plan.loss_scaling = config.loss_scaling == "on" || (config.loss_scaling == "auto" && config.precision == "fp16");
+  plan.costs = parse_costs(config.schedule_costs, static_cast<int>(plan.place.size()));
+  plan.in_flight = resolve_in_flight(config.in_flight, plan);
   plan.client = texts_of(config, {Scope::kClient});
   return plan;
 }

@@ -14,6 +14,7 @@
 #include "epipe/base/printable.h"
 #include "epipe/data/sample_values.h"
 #include "epipe/layer/random.h"
+#include "epipe/train/schedule_costs.h"
 
 namespace epipe::train {
 namespace {
@@ -29,7 +30,8 @@ constexpr std::uint64_t kMaxSampleValues = 1 << 26;
 // model.
 constexpr int kCheckpointFormat = 4;
 
-constexpr std::array<std::string_view, 7> kResolved = {"data", "seed", "cuts", "codecs", "loss_scaling", "frozen", "first_trained"};
+constexpr std::array<std::string_view, 9> kResolved = {"data",   "seed",          "cuts",      "codecs",        "loss_scaling",
+                                                       "frozen", "first_trained", "in_flight", "schedule_costs"};
 
 [[noreturn]] void refuse(std::string_view field, std::string_view what) {
   throw std::invalid_argument(fmt::format("the plan's {} {}", field, what));
@@ -160,6 +162,8 @@ json to_json(const Plan& plan) {
               {"loss_scaling", plan.loss_scaling},
               {"frozen", plan.frozen},
               {"first_trained", plan.first_trained}});
+  if (plan.in_flight > 0) all["in_flight"] = plan.in_flight;
+  if (!plan.costs.forward.empty()) all["schedule_costs"] = costs_text(plan.costs);
   return all;
 }
 
@@ -192,6 +196,10 @@ Plan plan_from_json(const json& object) {
   plan.loss_scaling = get<bool>(object, "loss_scaling");
   plan.frozen = get_list<std::size_t>(object, "frozen");
   plan.first_trained = get<std::size_t>(object, "first_trained");
+  if (object.contains("in_flight")) plan.in_flight = static_cast<int>(get_within(object, "in_flight", 0, schedule::kMaxChunks));
+  if (object.contains("schedule_costs")) {
+    plan.costs = parse_costs(get<std::string>(object, "schedule_costs"), static_cast<int>(plan.place.size()));
+  }
   return plan;
 }
 
@@ -236,6 +244,8 @@ pipeline::PipelineConfig pipeline_config(const Plan& plan) {
   p.placement = {plan.place};
   p.schedule = plan.schedule;
   p.chunks = plan.chunks;
+  p.in_flight = plan.in_flight;
+  p.costs = plan.costs;
   p.threads = plan.threads;
   p.codecs = plan.codecs;
   p.recompute = plan.recompute;

@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <charconv>
 #include <map>
 #include <optional>
 
@@ -55,6 +56,13 @@ std::vector<Seconds> scaled(const std::vector<Seconds>& here, const ProbePart& p
   std::vector<Seconds> result;
   for (const Seconds& s : here) result.push_back({fixed, s.per_sample * per_sample});
   return result;
+}
+
+int in_flight_of(const std::string& text) {
+  int number = 0;
+  const auto [stop, status] = std::from_chars(text.data(), text.data() + text.size(), number);
+  if (status == std::errc() && stop == text.data() + text.size() && number >= 1 && number <= schedule::kMaxChunks) return number;
+  throw std::invalid_argument(fmt::format("--in-flight: expected auto or a number from 1 to {}, got {}", schedule::kMaxChunks, text));
 }
 
 class InputsMaker {
@@ -255,6 +263,7 @@ class InputsMaker {
     if (request_.given.contains("place")) only.place = config_.place;
     if (request_.given.contains("schedule")) only.schedule = config_.schedule;
     if (request_.given.contains("chunks")) only.chunks = config_.chunks;
+    if (config_.in_flight != "auto" && !config_.in_flight.empty()) only.in_flight = in_flight_of(config_.in_flight);
   }
 
   const Registry& registry_;
@@ -279,6 +288,7 @@ TrainConfig with_choice(TrainConfig config, const Inputs& inputs, const planner:
   config.place = choice.place;
   config.chunks = choice.chunks;
   config.schedule = choice.schedule;
+  if (config.in_flight != "auto") config.in_flight = choice.in_flight > 0 ? fmt::to_string(choice.in_flight) : "";
   config.codec_forward.clear();
   config.codec_backward.clear();
   config.codec_at.clear();
