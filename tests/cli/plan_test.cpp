@@ -31,15 +31,18 @@ json planned(const std::string& flags) {
 TEST(PlanCommand, SaysWhatItChoseAndWhatItRestsOn) {
   const Outcome plan = run_plan(kMlp + kMachines + kSlowLink);
   ASSERT_EQ(plan.code, 0) << plan.output;
-  for (const std::string text : {"up             9.5 Mbit/s of payload", "20 ms one way", "client         2 GFLOP/s", "given", "--place 0,1,0",
-                                 "samples/s: a step of 32 samples takes", "memory: client", "binds:", "Runners-up", "worker 1"}) {
+  for (const std::string text :
+       {"up             9.5 Mbit/s of payload", "20 ms one way", "client         2 GFLOP/s", "given", "--place 0,1,0",
+        "samples/s: a step of 32 samples takes", "memory: client", "binds:", "Runners-up", "worker 1"}) {
     EXPECT_NE(plan.output.find(text), std::string::npos) << text << "\n" << plan.output;
   }
 }
 
 TEST(PlanCommand, PrintsOneObjectForPrograms) {
   const json plan = planned(kMlp + kMachines + kSlowLink);
-  for (const char* field : {"cuts", "place", "schedule", "chunks", "codec", "codec_at", "in_flight"}) EXPECT_TRUE(plan.at("flags").contains(field)) << field;
+  for (const char* field : {"cuts", "place", "schedule", "chunks", "codec", "codec_at", "in_flight"}) {
+    EXPECT_TRUE(plan.at("flags").contains(field)) << field;
+  }
   const json& predicted = plan.at("predicted");
   EXPECT_GT(predicted.at("samples_per_s").get<double>(), 0);
   EXPECT_DOUBLE_EQ(predicted.at("bytes_per_step").get<double>(),

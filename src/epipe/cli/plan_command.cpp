@@ -123,7 +123,8 @@ Inputs inputs_from_file(const PlanFlags& flags, const CLI::App& command) {
 
 void run_plan(const train::Registry& registry, const PlanFlags& flags, const CLI::App& command) {
   try {
-    const Inputs inputs = flags.costs_file.empty() ? train::plan_inputs(registry, request_of(flags, command)) : inputs_from_file(flags, command);
+    const bool measures = flags.costs_file.empty();
+    const Inputs inputs = measures ? train::plan_inputs(registry, request_of(flags, command)) : inputs_from_file(flags, command);
     planner::SearchConfig search;
     search.runners_up = static_cast<std::size_t>(flags.runners_up);
     search.exhaustive = flags.exhaustive;
@@ -147,20 +148,26 @@ void add_plan_command(CLI::App& app, const train::Registry& registry) {
   command->add_option("--workers", flags->workers,
                       "[NAME:]WHERE[@200GF/8GB/4cores],...: WHERE is cpu, cuda:N or HOST:PORT of a server; behind @ what is not to be "
                       "measured: speed, memory, cores, or here (it shares this machine's cores)");
-  command->add_option("--link", flags->link, "up=10M,down=100M,delay=20ms: bits per second and one way's time; what is left out is measured");
+  command->add_option("--link", flags->link,
+                      "up=10M,down=100M,delay=20ms: bits per second and one way's time; what is left out is measured");
   command->add_option("--keep", flags->keep, "Layers that stay with the client besides the first and the last: names, indices or ranges")
       ->delimiter(',');
-  command->add_option("--bits", flags->bits, "Bits of a value, where no codec is given")->check(CLI::Range(0.01, 16.0))->capture_default_str();
+  command->add_option("--bits", flags->bits, "Bits of a value, where no codec is given")
+      ->check(CLI::Range(0.01, 16.0))
+      ->capture_default_str();
   command->add_option("--least-samples", flags->least_samples,
                       "Samples of a micro-batch, at least; 0: 8 where the model has BatchNorm, otherwise 1")
       ->check(CLI::Range(0, 1 << 20))
       ->capture_default_str();
   command->add_option("--costs", flags->costs_file, "Plan with the tables of this file, which --json prints, and measure nothing");
   command->add_option("--runners-up", flags->runners_up, "How many other plans to show")->check(CLI::Range(0, 100))->capture_default_str();
-  command->add_flag("--exhaustive", flags->exhaustive, "Simulate every combination, also those that cannot be faster: slow, to check the search");
+  command->add_flag("--exhaustive", flags->exhaustive,
+                    "Simulate every combination, also those that cannot be faster: slow, to check the search");
   command->add_flag("--json", flags->json, "One JSON object");
   add_stage_flags(*command, flags->train);
-  for (const char* name : {"schedule", "in_flight", "recompute", "optimizer", "momentum", "lora", "freeze"}) add_named_flag(*command, flags->train, name);
+  for (const char* name : {"schedule", "in_flight", "recompute", "optimizer", "momentum", "lora", "freeze"}) {
+    add_named_flag(*command, flags->train, name);
+  }
   add_security_flags(*command, flags->train.security, false);
   command->callback([flags, command, &registry] { run_plan(registry, *flags, *command); });
 }

@@ -39,8 +39,12 @@ ordered_json flags_json(const Inputs& inputs, const Choice& choice) {
 ordered_json predicted_json(const Inputs& inputs, const planner::Price& price) {
   ordered_json memory = ordered_json::object();
   for (std::size_t w = 0; w < price.memory.size(); ++w) memory[inputs.workers[w].name] = price.memory[w];
-  return {{"samples_per_s", price.samples_per_s}, {"seconds_per_step", price.seconds}, {"bytes_per_step", price.bytes_up + price.bytes_down},
-          {"bytes_up", price.bytes_up},           {"bytes_down", price.bytes_down},    {"memory", memory}};
+  return {{"samples_per_s", price.samples_per_s},
+          {"seconds_per_step", price.seconds},
+          {"bytes_per_step", price.bytes_up + price.bytes_down},
+          {"bytes_up", price.bytes_up},
+          {"bytes_down", price.bytes_down},
+          {"memory", memory}};
 }
 
 ordered_json priced_json(const Inputs& inputs, const Priced& priced) {

@@ -21,7 +21,9 @@ Result<void> check_rate(double value, const std::string& what) {
 }
 
 Result<void> check_seconds(const std::vector<Seconds>& seconds, std::size_t layers, const std::string& what) {
-  if (seconds.size() != layers) return bad_inputs(fmt::format("expected {} {} times, one for each layer, got {}", layers, what, seconds.size()));
+  if (seconds.size() != layers) {
+    return bad_inputs(fmt::format("expected {} {} times, one for each layer, got {}", layers, what, seconds.size()));
+  }
   for (const Seconds& s : seconds) {
     EPIPE_TRY(check_number(s.fixed, what + " seconds"));
     EPIPE_TRY(check_number(s.per_sample, what + " seconds per sample"));

@@ -55,7 +55,8 @@ bool is_device(std::string_view text) {
 }
 
 bool is_name(std::string_view text) {
-  return !text.empty() && std::all_of(text.begin(), text.end(), [](unsigned char c) { return std::isalnum(c) != 0 || c == '_' || c == '-'; });
+  const auto fits = [](unsigned char c) { return std::isalnum(c) != 0 || c == '_' || c == '-'; };
+  return !text.empty() && std::all_of(text.begin(), text.end(), fits);
 }
 
 bool is_address(const std::string& text) {

@@ -220,7 +220,8 @@ class Search {
     };
     const auto end = std::find_if(priced_.begin(), priced_.end(), [&](const Priced& p) { return p.price.seconds > threshold(); });
     const auto best = std::min_element(priced_.begin(), end, [&](const Priced& a, const Priced& b) { return rank(a) < rank(b); });
-    Proposal made{*best, bindings(inputs_, best->choice), {}, considered_, simulated_, queue_.empty() || queue_.top().bound > threshold()};
+    const bool complete = queue_.empty() || queue_.top().bound > threshold();
+    Proposal made{*best, bindings(inputs_, best->choice), {}, considered_, simulated_, complete};
     made.runners_up = runners_up(best->choice);
     return made;
   }
@@ -243,8 +244,8 @@ class Search {
           "no cuts leave a layer for every stage of {} and keep all layers that stay with the client there; keep fewer layers",
           fmt::join(place_, ",")));
     }
-    return impossible(fmt::format("{} fits nowhere: the {} needs at least {:.1f} MB for its smallest part, but has {:.1f} MB; {:.1f} MB are "
-                                  "missing: give it more, use --recompute or take a smaller --batch",
+    return impossible(fmt::format("{} fits nowhere: the {} needs at least {:.1f} MB for its smallest part, but has {:.1f} MB; {:.1f} MB "
+                                  "are missing: give it more, use --recompute or take a smaller --batch",
                                   inputs_.model, shortage_.worker, shortage_.needs / 1e6, shortage_.has / 1e6, shortage_.missing() / 1e6));
   }
 

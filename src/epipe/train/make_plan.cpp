@@ -20,7 +20,8 @@ std::vector<std::size_t> choose_cuts(const TrainConfig& config, const model::Arc
   for (const std::string& cut : config.cuts) cuts.push_back(model::resolve_cut(cut, architecture));
   if (!cuts.empty()) return cuts;
   const bool measured = config.balance == "measured";
-  FirstSamples sample = first_samples(config, batches, measured ? std::min(batches.training_data().size(), config.batch / config.chunks) : 1);
+  const std::int64_t micro_batch = std::min(batches.training_data().size(), config.batch / config.chunks);
+  FirstSamples sample = first_samples(config, batches, measured ? micro_batch : 1);
   const auto stages = static_cast<int>(config.place.size());
   if (!measured) return model::balanced_cuts(architecture, sample.batch.inputs, sample.at, stages);
   sample.at.training = true;

@@ -121,7 +121,8 @@ class InputsMaker {
       if (spec.flops || spec.is_server() || devices_.contains(spec.device)) continue;
       measure_device(spec.device);
     }
-    const bool server = std::any_of(request_.workers.begin(), request_.workers.end(), [](const auto& w) { return w.is_server() && !w.flops; });
+    const auto unknown = [](const WorkerSpec& spec) { return spec.is_server() && !spec.flops; };
+    const bool server = std::any_of(request_.workers.begin(), request_.workers.end(), unknown);
     if (server && devices_.empty()) measure_device(request_.workers.front().device);  // what the server is compared with
     for (const auto& [name, table] : devices_) {
       for (std::size_t l = 0; l < inputs_.layers.size(); ++l) inputs_.layers[l].kept_bytes = table.kept_bytes[l];
@@ -161,7 +162,9 @@ class InputsMaker {
   }
 
   double rate(const std::string& name, const std::optional<double>& bits, const double* measured) {
-    if (!bits && measured == nullptr) throw std::invalid_argument(fmt::format("--link: the rate {} is missing, such as {}=10M", name, name));
+    if (!bits && measured == nullptr) {
+      throw std::invalid_argument(fmt::format("--link: the rate {} is missing, such as {}=10M", name, name));
+    }
     const double bytes = bits ? planner::payload_rate(*bits) : *measured;
     fact(name, fmt::format("{} of payload", megabits(bytes)), bits ? "given" : "measured");
     return bytes;
@@ -225,8 +228,9 @@ class InputsMaker {
     planner::CodecCosts costs = codec_costs(chooses_rate ? fmt::format("auto:{}", request_.bits) : spec, outputs(), config_.codec_threads);
     costs.spec = spec;
     if (costs.lossy()) {
-      fact("codec " + spec, fmt::format("{:.3g} bits a value, {:.3g} ns to encode and {:.3g} ns to decode it", costs.bits, 1e9 * costs.encode,
-                                        1e9 * costs.decode),
+      fact("codec " + spec,
+           fmt::format("{:.3g} bits a value, {:.3g} ns to encode and {:.3g} ns to decode it", costs.bits, 1e9 * costs.encode,
+                       1e9 * costs.decode),
            chooses_rate ? "bits assumed, times measured" : "measured");
     }
     inputs_.codecs.push_back(std::move(costs));
