@@ -13,6 +13,7 @@ TOP = "epipe.h"  # the library's own files, beside the folders
 MAY_INCLUDE = {
     "base": set(),
     "schedule": {"base"},
+    "planner": {"base", "schedule"},
     "report": {"base"},
     "monitor": {"base"},
     "wire": {"base"},
@@ -25,13 +26,13 @@ MAY_INCLUDE = {
     "data": {"base", "layer"},
     "model": {"base", "layer", "data"},
     "session": {"base", "wire", "codec", "transport", "boundary", "layer", "pipeline", "model"},
-    "train": {"base", "wire", "schedule", "codec", "transport", "boundary", "layer", "pipeline", "data", "model", "session"},
+    "train": {"base", "wire", "schedule", "planner", "codec", "transport", "boundary", "layer", "pipeline", "data", "model", "session"},
     "serve": {"base", "monitor", "schedule", "transport", "model", "session", "train"},
     "experiment": {"base"},
 }
 MAY_INCLUDE["cli"] = set(MAY_INCLUDE)
 MAY_INCLUDE[TOP] = set(MAY_INCLUDE)
-WITHOUT_TORCH = {"base", "schedule", "report", "monitor", "wire", "codec/kernels", "experiment"}
+WITHOUT_TORCH = {"base", "schedule", "planner", "report", "monitor", "wire", "codec/kernels", "experiment"}
 INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]')
 
 

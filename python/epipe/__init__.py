@@ -24,6 +24,7 @@ What is here:
     cut, Cut                      a simulated cut, as a function and as a module
     RemoteStage                   a stage on a server; ServerFailed, ServerLost, RolledBack
     train, report, metrics        the program `epipe`, and what it wrote; Metrics, which a notebook plots
+    plan                          which flags to train with
     program                       where that program is
 
 docs/python.md has a page about each.
@@ -39,7 +40,7 @@ from ._epipe import RolledBack, ServerFailed, ServerLost
 from .cutting import Cut, cut
 from .remote_stage import DEFAULT_CODEC, RemoteStage, Submitted
 from .run_metrics import Metrics
-from .runs import ProgramFailed, metrics, program, report, train
+from .runs import ProgramFailed, metrics, plan, program, report, train
 
 __version__ = _build_info.VERSION
 __all__ = [
@@ -57,6 +58,7 @@ __all__ = [
     "cut",
     "decode",
     "metrics",
+    "plan",
     "program",
     "report",
     "train",

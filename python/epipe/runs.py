@@ -108,6 +108,17 @@ def train(config, echo=True):
     return metrics(config["run_dir"])
 
 
+def plan(config):
+    """What `epipe plan --json` says for these flags, as a dictionary: `flags` for `epipe.train`, `predicted`, `binds`, `runners_up`.
+
+        >>> plan = epipe.plan({"model": "mlp", "workers": ["client:cpu@2GF", "server:host:7000@200GF"],
+        ...                    "link": ["up=10M", "down=100M", "delay=20ms"]})
+        >>> plan["flags"]["place"]
+        [0, 1, 0]
+    """
+    return json.loads(_run(["plan", "--json", *_flags(config)], echo=False).splitlines()[-1])
+
+
 def metrics(run_dir):
     """metrics.jsonl of a run as a list of dictionaries, one for each line; `.steps` and `.epochs` are flat, for `pandas.DataFrame`.
 

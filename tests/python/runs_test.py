@@ -14,6 +14,20 @@ from support import TempFolder, main
 RUN = {"model": "mlp", "place": [0, 1, 0], "chunks": 2, "codec": "ec:2", "batch": 32, "max_steps": 4, "lr": 0.1, "no_shuffle": True}
 
 
+class APlan(unittest.TestCase):
+    def test_has_flags_that_train_takes(self):
+        plan = epipe.plan({"model": "mlp", "batch": 32, "workers": ["client:cpu@2GF", "server:host:7000@200GF"],
+                           "link": ["up=10M", "down=100M", "delay=20ms"], "codec": "uniform:8"})
+        self.assertEqual(plan["flags"]["place"], [0, 1, 0])
+        self.assertEqual(plan["flags"]["codec"], "uniform:8")
+        self.assertGreater(plan["predicted"]["samples_per_s"], 0)
+
+    def test_that_is_impossible_says_why(self):
+        with self.assertRaisesRegex(epipe.ProgramFailed, "a link of rate 0") as failed:
+            epipe.plan({"model": "mlp", "workers": "client:cpu@2GF,server:host:7000@200GF", "link": "up=0"})
+        self.assertEqual(failed.exception.code, 2)
+
+
 class ARun(TempFolder):
     def train(self, **more):
         with contextlib.redirect_stdout(io.StringIO()) as said:

@@ -1,8 +1,10 @@
 #pragma once
 
+#include <malloc.h>
 #include <sys/resource.h>
 
 #include <cstdint>
+#include <fstream>
 
 namespace epipe {
 
@@ -11,6 +13,24 @@ inline std::uint64_t peak_memory_bytes() {
   rusage usage{};
   getrusage(RUSAGE_SELF, &usage);
   return static_cast<std::uint64_t>(usage.ru_maxrss) * 1024;
+}
+
+// What this process has in memory now, in bytes; 0 where the system does not say.
+inline std::uint64_t resident_bytes() {
+  std::uint64_t size = 0;
+  std::uint64_t pages = 0;
+  std::ifstream("/proc/self/statm") >> size >> pages;
+  return pages * 4096;
+}
+
+// What it has allocated and not freed, in bytes; 0 where the C library does not say.
+inline std::uint64_t allocated_bytes() {
+#if defined(__GLIBC__) && __GLIBC_PREREQ(2, 33)
+  const auto info = mallinfo2();
+  return info.uordblks + info.hblkhd;
+#else
+  return 0;
+#endif
 }
 
 }  // namespace epipe

@@ -60,6 +60,7 @@ void add_forward_command(CLI::App& app, const train::Registry& registry);
 void add_generate_command(CLI::App& app, const train::Registry& registry);
 void add_info_command(CLI::App& app, const train::Registry& registry);
 void add_schedule_command(CLI::App& app);
+void add_plan_command(CLI::App& app, const train::Registry& registry);
 void add_train_command(CLI::App& app, const train::Registry& registry);
 void add_eval_command(CLI::App& app, const train::Registry& registry);
 void add_report_command(CLI::App& app);

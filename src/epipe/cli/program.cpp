@@ -70,6 +70,7 @@ int run(int argc, char** argv, const train::Registry& registry) {
   add_bench_command(app);
   add_info_command(app, registry);
   add_schedule_command(app);
+  add_plan_command(app, registry);
   add_report_command(app);
   add_watch_command(app);
   add_doctor_command(app);

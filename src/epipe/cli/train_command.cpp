@@ -10,6 +10,7 @@
 #include "epipe/base/clock.h"
 #include "epipe/base/file.h"
 #include "epipe/cli/command.h"
+#include "epipe/cli/plan_run.h"
 #include "epipe/cli/resume.h"
 #include "epipe/cli/run_folder.h"
 #include "epipe/cli/stop_signal.h"
@@ -191,6 +192,7 @@ void run_train(const train::Registry& registry, const TrainFlags& given, const C
     if (config.connect.empty()) return lead(registry, config, flags, nullptr);
     transport::ConnectConfig dial = connect_config(flags.security);
     dial.send_timeout = transport::Timeout(static_cast<std::int64_t>(config.timeout * 1000));
+    if (plans_itself(config, command)) config = planned(registry, config, dial, command.count("--place") > 0);
     if (train::wants_measuring(config)) {
       session::Servers measured(config.connect, dial, session::new_session_key());
       config = train::with_measured_costs(registry, config, measured, [](const std::string& text) { fmt::print(stderr, "{}\n", text); });

@@ -3,8 +3,6 @@
 #include <cmath>
 #include <stdexcept>
 
-#include "epipe/base/clock.h"
-#include "epipe/base/median.h"
 #include "epipe/model/costs.h"
 
 namespace epipe::model {
@@ -19,36 +17,10 @@ std::vector<double> flops_of_layers(const Architecture& architecture, const Tens
   return flops;
 }
 
-// Forward and backward of one layer by itself. Returns its outputs.
-Tensors time_layer(layer::Layer& layer, const Tensors& inputs, const ForwardContext& at, double& seconds) {
-  Tensors leaves;
-  for (const auto& input : inputs) leaves.push_back(input.detach().requires_grad_(input.is_floating_point()));
-  const Stopwatch watch;
-  const Tensors outputs = layer.forward(leaves, at);
-  torch::Tensor total;
-  for (const auto& output : outputs) {
-    if (output.requires_grad()) total = total.defined() ? total + output.sum() : output.sum();
-  }
-  if (total.defined()) total.backward();
-  seconds = watch.seconds();
-  layer.discard_batch();
-  for (auto& parameter : layer.parameters()) parameter.mutable_grad() = torch::Tensor();
-  return outputs;
-}
-
 std::vector<double> seconds_of_layers(const Architecture& architecture, const Tensors& sample, const ForwardContext& at, int rounds) {
-  std::vector<double> medians;
-  Tensors x = sample;
-  for (const LayerMaker& maker : architecture.layers) {
-    const auto layer = maker.make();
-    layer->initialize(0);
-    std::vector<double> seconds(static_cast<std::size_t>(rounds));
-    Tensors y;
-    for (double& of_round : seconds) y = time_layer(*layer, x, at, of_round);
-    x = std::move(y);
-    medians.push_back(median(std::move(seconds)));
-  }
-  return medians;
+  std::vector<double> seconds;
+  for (const LayerTiming& timing : time_layers(architecture, sample, at, {.rounds = rounds})) seconds.push_back(timing.forward + timing.backward);
+  return seconds;
 }
 
 // The layer border nearest to each even share of the costs, leaving at least one layer for every stage.

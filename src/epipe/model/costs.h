@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "epipe/layer/autocast.h"
 #include "epipe/model/architecture.h"
 
 // What an architecture costs and where to cut it. Layers are made one at a time, run and dropped: looking at a model never holds more than
@@ -27,6 +28,25 @@ struct LayerCost {
 
 // Of every layer, from one forward in the mode of `at`.
 std::vector<LayerCost> layer_costs(const Architecture& architecture, const layer::Tensors& sample, const layer::ForwardContext& at);
+
+// What one layer takes here by itself, for the samples it was given.
+struct LayerTiming {
+  double forward = 0;  // seconds, the median of the rounds
+  double backward = 0;
+  std::int64_t kept_bytes = 0;  // what is held between its forward and its backward, outputs included; the inputs are those of another
+};
+
+struct TimingOptions {
+  int rounds = 5;
+  torch::Device device = torch::kCPU;
+  layer::Precision precision = layer::Precision::kFp32;
+  std::function<void(std::size_t layer, const layer::Tensors& outputs)> observe{};  // of its last round
+};
+
+// Of every layer, in the mode of `at`. The data itself wants no gradient. On a CUDA device, and where the C library cannot say what is
+// allocated, three times the outputs stand for what is kept.
+std::vector<LayerTiming> time_layers(const Architecture& architecture, const layer::Tensors& sample, const layer::ForwardContext& at,
+                                     const TimingOptions& options);
 
 // The layer that a cut names, by its index or its name: the first of the next stage. Throws std::invalid_argument.
 std::size_t resolve_cut(const std::string& text, const Architecture& architecture);

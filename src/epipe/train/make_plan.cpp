@@ -5,39 +5,23 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <numeric>
 #include <stdexcept>
 
 #include "epipe/model/costs.h"
 #include "epipe/train/adaptation.h"
+#include "epipe/train/first_samples.h"
 #include "epipe/train/schedule_costs.h"
 
 namespace epipe::train {
 namespace {
-
-// The first samples as the model sees them, and where they are.
-struct Sample {
-  layer::Batch batch;
-  layer::ForwardContext at;
-};
-
-Sample first_samples(const TrainConfig& config, const Batches& batches, std::int64_t count) {
-  std::vector<std::int64_t> ids(static_cast<std::size_t>(count));
-  std::iota(ids.begin(), ids.end(), 0);
-  Sample sample{batches.training_data().batch(ids), {}};
-  if (resizes_on_device(config)) sample.batch.inputs[0] = torch::zeros({sample.batch.size(), 3, config.image_size, config.image_size});
-  sample.at.training = false;
-  sample.at.samples = sample.batch.samples;
-  sample.at.side = sample.batch.side;
-  return sample;
-}
 
 std::vector<std::size_t> choose_cuts(const TrainConfig& config, const model::Architecture& architecture, const Batches& batches) {
   std::vector<std::size_t> cuts;
   for (const std::string& cut : config.cuts) cuts.push_back(model::resolve_cut(cut, architecture));
   if (!cuts.empty()) return cuts;
   const bool measured = config.balance == "measured";
-  Sample sample = first_samples(config, batches, measured ? std::min(batches.training_data().size(), config.batch / config.chunks) : 1);
+  const std::int64_t micro_batch = std::min(batches.training_data().size(), config.batch / config.chunks);
+  FirstSamples sample = first_samples(config, batches, measured ? micro_batch : 1);
   const auto stages = static_cast<int>(config.place.size());
   if (!measured) return model::balanced_cuts(architecture, sample.batch.inputs, sample.at, stages);
   sample.at.training = true;
@@ -54,7 +38,7 @@ void check_language_model(const TrainConfig& config, const model::Architecture& 
 // A model that came as it is may not fit the data, and more outputs than classes would train without a word.
 void check_outputs(const TrainConfig& config, const model::Architecture& architecture, const Batches& batches) {
   const data::DataSpec spec = batches.spec();
-  const Sample sample = first_samples(config, batches, 1);
+  const FirstSamples sample = first_samples(config, batches, 1);
   layer::Tensors x;
   bool trainable = false;
   try {

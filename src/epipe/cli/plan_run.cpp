@@ -1,0 +1,77 @@
+#include "epipe/cli/plan_run.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <thread>
+
+#include "epipe/base/clock.h"
+#include "epipe/cli/plan_output.h"
+#include "epipe/planner/search.h"
+#include "epipe/train/plan_inputs.h"
+#include "epipe/transport/refused.h"
+
+namespace epipe::cli {
+namespace {
+
+constexpr std::array kDecided = {"--cuts",  "--balance",       "--chunks",         "--schedule",
+                                 "--codec", "--codec-forward", "--codec-backward", "--codec-at"};
+
+constexpr auto kPause = std::chrono::milliseconds(500);
+
+train::PlanRequest request_for(const train::TrainConfig& config, const transport::ConnectConfig& dial, bool place_is_given) {
+  train::PlanRequest request;
+  request.config = config;
+  request.dial = dial;
+  if (place_is_given) request.given = {"place"};
+  const std::string device = config.devices.empty() ? "cpu" : config.devices.front();
+  std::string workers = "client:" + device;
+  for (const std::string& address : config.connect) workers += ",server:" + address;
+  auto parsed = planner::parse_workers(workers);
+  if (!parsed) throw std::invalid_argument(parsed.error().message);
+  request.workers = std::move(parsed).value();
+  return request;
+}
+
+// In the words of training.
+void say_or_give_up(const std::string& reason, double seconds, double most) {
+  if (seconds + std::chrono::duration<double>(kPause).count() > most) {
+    throw std::runtime_error(fmt::format("gave up after {:.0f} s: {}", seconds, reason));
+  }
+  fmt::print(stderr, "cannot connect: {}; trying for {:.0f} s\n", reason, most);
+}
+
+}  // namespace
+
+bool plans_itself(const train::TrainConfig& config, const CLI::App& command) {
+  const auto given = [&](const char* flag) { return command.count(flag) > 0; };
+  return !config.connect.empty() && !config.resume && std::none_of(kDecided.begin(), kDecided.end(), given);
+}
+
+train::TrainConfig planned(const train::Registry& registry, const train::TrainConfig& config, const transport::ConnectConfig& dial,
+                           bool place_is_given) {
+  const auto request = request_for(config, dial, place_is_given);
+  const auto once = [&] {
+    const auto inputs = train::plan_inputs(registry, request);
+    auto proposal = planner::search(inputs);
+    if (!proposal) throw std::invalid_argument(proposal.error().message);
+    fmt::print(stderr, "planned: {} (predicted {}; epipe plan says more)\n", plan_flags(inputs, proposal.value().best.choice),
+               plan_summary(proposal.value()));
+    return train::with_choice(config, inputs, proposal.value().best.choice);
+  };
+  const Stopwatch watch;
+  while (true) {
+    try {
+      return once();
+    } catch (const transport::Refused& refused) {
+      if (is_final(refused) || refused.why() == transport::Refusal::kUntrusted) throw;
+      say_or_give_up(refused.what(), watch.seconds(), config.reconnect);
+    } catch (const transport::ConnectionLost& lost) {
+      say_or_give_up(lost.what(), watch.seconds(), config.reconnect);
+    }
+    std::this_thread::sleep_for(kPause);
+  }
+}
+
+}  // namespace epipe::cli

@@ -1,0 +1,19 @@
+#pragma once
+
+#include <CLI/CLI.hpp>
+
+#include "epipe/cli/train_flags.h"
+#include "epipe/train/registry.h"
+#include "epipe/transport/network_config.h"
+
+namespace epipe::cli {
+
+// Whether epipe train plans by itself: with servers, and nothing said about cuts, chunks, schedule or codecs.
+bool plans_itself(const train::TrainConfig& config, const CLI::App& command);
+
+// The configuration with a plan in it, which is said in one line. Measures this machine, the link and the servers; where they cannot be
+// reached it tries again, as training does. Throws std::invalid_argument where no plan fits.
+train::TrainConfig planned(const train::Registry& registry, const train::TrainConfig& config, const transport::ConnectConfig& dial,
+                           bool place_is_given);
+
+}  // namespace epipe::cli

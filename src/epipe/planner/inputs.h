@@ -1,0 +1,112 @@
+#pragma once
+
+#include <limits>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "epipe/base/result.h"
+#include "epipe/schedule/schedule.h"
+
+// Model, machines and links as tables -> where to cut, who runs what, in which order, and how what crosses is coded. No tensors and no
+// clock: whoever calls measures, estimates or is told.
+namespace epipe::planner {
+
+inline constexpr double kUnlimited = std::numeric_limits<double>::infinity();
+
+// Of one action, by the samples of a micro-batch.
+struct Seconds {
+  double fixed = 0;
+  double per_sample = 0;
+
+  double of(double samples) const { return fixed + per_sample * samples; }
+};
+
+struct Layer {
+  std::string name;
+  double flops = 0;         // of one forward of one sample
+  double parameters = 0;    // all of them
+  double trained = 0;       // of them, those with a gradient
+  double values = 0;        // floating-point values of its outputs for one sample: what a cut after it codes
+  double other_bytes = 0;   // of its other outputs, which cross as they are
+  double kept_bytes = 0;    // for one sample between its forward and its backward
+  bool with_client = false;  // must stay on worker 0
+};
+
+struct Worker {
+  std::string name;  // "client"
+  std::vector<Seconds> forward{};   // by layer
+  std::vector<Seconds> backward{};
+  double update = 0;           // seconds of the optimizer for one trained parameter
+  double memory = kUnlimited;  // bytes that its process may have
+  double base = 0;             // bytes of the process without a model
+  int machine = 0;
+  double codec_speed = 1;  // by which its codecs are faster than CodecCosts says
+};
+
+// Between the client and each server, and between servers.
+struct Link {
+  double up = kUnlimited;    // bytes per second away from worker 0, or to the next worker
+  double down = kUnlimited;  // and back
+  double delay = 0;          // seconds, one way
+  double carry = 0;          // seconds of a core at each end for one byte: encryption, the network's own work
+};
+
+struct CodecCosts {
+  std::string spec;
+  double bits = 32;         // per value
+  double frame_bytes = 0;   // header, checksum, tables
+  double encode = 0;        // seconds for one value
+  double decode = 0;
+  double frame_seconds = 0;  // for a frame, at each end
+
+  bool lossy() const { return spec != "none"; }
+};
+
+// What the search may not change.
+struct Constraints {
+  std::optional<std::vector<std::size_t>> cuts{};  // layer indices
+  std::optional<std::vector<int>> place{};
+  std::optional<std::string> schedule{};
+  std::optional<int> chunks{};
+  std::optional<int> in_flight{};
+  int least_samples = 1;  // of a micro-batch: BatchNorm normalizes by it
+  // The codecs that may be used, as indices of Inputs::codecs; empty: all.
+  std::vector<std::size_t> forward_codecs{};
+  std::vector<std::size_t> backward_codecs{};
+  struct At {
+    std::size_t cut = 0;
+    schedule::Direction direction = schedule::Direction::kForward;
+    std::size_t codec = 0;
+  };
+  std::vector<At> codec_at{};  // stronger than both
+};
+
+// A number that the plan rests on, for people.
+struct Fact {
+  std::string name;    // "up"
+  std::string value;   // "10 Mbit/s"
+  std::string source;  // "given", "measured", "estimated"
+};
+
+struct Inputs {
+  std::string model;
+  double batch = 0;
+  std::vector<Layer> layers;
+  std::vector<Worker> workers;  // 0 is the client
+  std::vector<double> cores;    // by machine
+  Link link;
+  std::vector<CodecCosts> codecs;
+  bool ring = true;               // worker 0 has the first and the last layers; otherwise worker j has stage j
+  bool recompute = false;         // only the input of a stage is kept, and its forward runs again
+  double state_bytes = 4;         // of gradient and optimizer, for one trained parameter
+  double load_seconds = 0;        // of the cores of worker 0, to make one sample of a batch
+  std::size_t first_trained = 0;  // no gradient passes the layers before it
+  Constraints constraints;
+  std::vector<Fact> facts;
+};
+
+// Tables that fit together, finite and of at least 0. The error names the field.
+Result<void> check(const Inputs& inputs);
+
+}  // namespace epipe::planner

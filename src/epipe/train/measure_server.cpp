@@ -1,0 +1,135 @@
+#include "epipe/train/measure_server.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <numeric>
+
+#include "epipe/base/median.h"
+#include "epipe/session/servers.h"
+#include "epipe/train/assemble.h"
+#include "epipe/train/cost_tables.h"
+#include "epipe/transport/connector.h"
+#include "epipe/transport/measure_link.h"
+
+namespace epipe::train {
+namespace {
+
+constexpr transport::Timeout kMeasureTimeout = std::chrono::seconds(60);
+constexpr std::size_t kSmallMessage = 64;
+constexpr std::size_t kLargestMessage = std::size_t{1} << 20;
+constexpr double kMeasureSeconds = 0.2;   // for each size and way
+constexpr double kQuickMessage = 0.05;    // seconds: a larger one says more
+constexpr double kCarryPerByte = 2.5e-9;  // seconds of a core at each end, with TLS: 400 MB/s (bench/link)
+constexpr int kProbeSteps = 3;            // of each size, after one that warms up
+constexpr std::int64_t kProbeSamples[] = {2, 8};
+
+// A train of messages takes a round trip besides what its bytes take.
+double payload_rate(const transport::LinkSpeed& speed, double megabytes_per_s, double round_trip) {
+  const double bytes = static_cast<double>(speed.bytes) * speed.messages;
+  const double seconds = bytes / (1e6 * megabytes_per_s);
+  return bytes / std::max(seconds - round_trip, 0.1 * seconds);
+}
+
+double bytes_of_part(const std::vector<planner::Layer>& layers, std::size_t begin, std::size_t end) {
+  double bytes = 0;
+  for (std::size_t l = begin; l < end; ++l) bytes += 4 * layers[l].parameters;
+  const double crossing = 2 * 4 * (layers[begin - 1].values + layers[end - 1].values);
+  for (const std::int64_t samples : kProbeSamples) bytes += (kProbeSteps + 1) * crossing * static_cast<double>(samples);
+  return bytes;
+}
+
+// A session that trains a few samples at a time and keeps nothing.
+TrainConfig probe_config(const TrainConfig& config, const ProbePart& part) {
+  TrainConfig probe = config;
+  probe.cuts = {fmt::to_string(part.begin), fmt::to_string(part.end)};
+  probe.place = {0, 1, 0};
+  probe.chunks = 1;
+  probe.schedule = "gpipe";
+  probe.codec = "none";
+  probe.codec_forward.clear();
+  probe.codec_backward.clear();
+  probe.codec_at.clear();
+  probe.resume = false;
+  probe.replicas = 1;
+  probe.clip = 0;
+  probe.run_dir = (std::filesystem::temp_directory_path() / "epipe-probe-writes-nothing").string();
+  return probe;
+}
+
+layer::Batch probe_batch(const Batches& batches, std::int64_t samples) {
+  std::vector<std::int64_t> ids(static_cast<std::size_t>(std::min(samples, batches.training_data().size())));
+  std::iota(ids.begin(), ids.end(), 0);
+  return batches.training_data().batch(ids);
+}
+
+}  // namespace
+
+planner::Link measure_link(const transport::ConnectConfig& dial) {
+  transport::Connector connector(dial);
+  const auto channel = connector.open({{"channel", "measure"}});
+  const auto measured = [&](std::size_t bytes) { return transport::measure_link(*channel, {bytes}, kMeasureSeconds, kMeasureTimeout)[0]; };
+  const double round_trip = measured(kSmallMessage).round_trip_seconds;
+  planner::Link link;
+  link.delay = round_trip / 2;
+  for (std::size_t bytes = std::size_t{1} << 14; bytes <= kLargestMessage; bytes *= 8) {
+    const auto speed = measured(bytes);
+    link.up = payload_rate(speed, speed.send_MBps, round_trip);
+    link.down = payload_rate(speed, speed.recv_MBps, round_trip);
+    if (static_cast<double>(bytes) / std::min(link.up, link.down) > kQuickMessage) break;
+  }
+  link.carry = kCarryPerByte;
+  return link;
+}
+
+ProbePart choose_probe(const std::vector<planner::Layer>& layers, double most_bytes) {
+  if (layers.size() < 3) throw std::invalid_argument(fmt::format("expected a model of at least 3 layers, got {}", layers.size()));
+  ProbePart best{1, 2};
+  double most_flops = -1;
+  double fewest_bytes = planner::kUnlimited;
+  for (std::size_t begin = 1; begin + 1 < layers.size(); ++begin) {
+    double flops = 0;
+    for (std::size_t end = begin + 1; end < layers.size(); ++end) {
+      flops += layers[end - 1].flops;
+      const double bytes = bytes_of_part(layers, begin, end);
+      const bool fits = bytes <= most_bytes;
+      if (fits ? flops > most_flops : most_flops < 0 && flops > 0 && bytes < fewest_bytes) {
+        best = {begin, end};
+        if (fits) most_flops = flops;
+        fewest_bytes = bytes;
+      }
+    }
+  }
+  return best;
+}
+
+ProbeTimes probe_server(const Registry& registry, const TrainConfig& config, const ProbePart& part, const transport::ConnectConfig& dial) {
+  session::Servers servers({dial.address}, dial, session::new_session_key());
+  const TrainConfig probe = probe_config(config, part);
+  AssembleOptions options;
+  options.connector = &servers;
+  RunParts run = assemble(registry, probe, std::move(options));
+  run.coordinator->connect();
+  std::vector<Point> forward;
+  std::vector<Point> backward;
+  std::uint64_t step = 0;
+  for (const std::int64_t samples : kProbeSamples) {
+    const layer::Batch batch = probe_batch(*run.batches, std::min(samples, config.batch));
+    std::vector<double> forwards;
+    std::vector<double> backwards;
+    for (int round = 0; round <= kProbeSteps; ++round, ++step) {
+      const auto done = run.coordinator->forward_backward(batch, {.step = step, .chunks = 1}, 0);
+      run.coordinator->commit(step, 0);
+      if (round == 0) continue;
+      forwards.push_back(done.workers.at(1).forward);
+      backwards.push_back(done.workers.at(1).backward);
+    }
+    forward.push_back({static_cast<double>(batch.size()), median(forwards)});
+    backward.push_back({static_cast<double>(batch.size()), median(backwards)});
+  }
+  run.coordinator->end();
+  return {fit_line(forward), fit_line(backward)};
+}
+
+}  // namespace epipe::train

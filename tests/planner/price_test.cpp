@@ -1,0 +1,109 @@
+// What a choice costs, and what no choice can cost.
+#include "epipe/planner/price.h"
+
+#include <gtest/gtest.h>
+
+#include "epipe/planner/bound.h"
+#include "epipe/planner/possible.h"
+#include "planner/tables.h"
+
+namespace epipe::planner {
+namespace {
+
+Choice ring_of(std::size_t first, std::size_t second, int chunks, const std::string& schedule = "gpipe") {
+  return {{first, second}, {0, 1, 0}, chunks, {{0, 0}, {0, 0}}, schedule, 0};
+}
+
+TEST(Price, OfOneMicroBatchIsTheSumOfItsRoad) {
+  Inputs inputs = equal_inputs(4);
+  inputs.link = {1e6, 5e5, 0.25, 0};
+  // 4 layers of 16 samples forward and backward; 64000 bytes up and down, twice each; four delays.
+  const Price price = Pricer(inputs).price(ring_of(1, 3, 1));
+  EXPECT_NEAR(price.seconds, 4 * 16 * 3e-3 + 2 * 0.064 + 2 * 0.128 + 4 * 0.25, 1e-9);
+  EXPECT_NEAR(price.samples_per_s, 16 / price.seconds, 1e-9);
+  EXPECT_DOUBLE_EQ(price.bytes_up, 128000);
+  EXPECT_DOUBLE_EQ(price.bytes_down, 128000);
+}
+
+TEST(Price, CountsWeightsOptimizerAndLiveActivations) {
+  Inputs inputs = equal_inputs(4);
+  inputs.state_bytes = 8;
+  for (Layer& layer : inputs.layers) layer.parameters = layer.trained = 100, layer.kept_bytes = 10;
+  inputs.layers[1].trained = 50;
+  const Price all_live = Pricer(inputs).price(ring_of(1, 3, 4));
+  EXPECT_DOUBLE_EQ(all_live.memory[1], 1e8 + 2 * 400 + 8 * 150 + 16 * 20);
+  const Price few_live = Pricer(inputs).price(ring_of(1, 3, 4, "1f1b"));
+  EXPECT_DOUBLE_EQ(few_live.memory[1], 1e8 + 2 * 400 + 8 * 150 + 8 * 20);  // two of four micro-batches
+  inputs.recompute = true;
+  EXPECT_DOUBLE_EQ(Pricer(inputs).price(ring_of(1, 3, 4)).memory[1], 1e8 + 2 * 400 + 8 * 150 + 16 * 4000);
+}
+
+TEST(Price, HasNoGradientsInFrontOfTheFirstTrainedLayer) {
+  Inputs inputs = equal_inputs(4);
+  inputs.first_trained = 2;
+  const Price price = Pricer(inputs).price(ring_of(1, 3, 1));
+  EXPECT_DOUBLE_EQ(price.bytes_down, 64000);  // forward of the second cut; no gradient at the first
+  EXPECT_NEAR(price.seconds, 16 * (4 * 1e-3 + 2 * 2e-3), 1e-9);
+}
+
+TEST(Price, IsAtLeastTheTimeToLoadTheData) {
+  Inputs inputs = equal_inputs(4);
+  inputs.cores = {2, 2};
+  inputs.load_seconds = 1;
+  EXPECT_DOUBLE_EQ(Pricer(inputs).price(ring_of(1, 3, 4)).seconds, 8);
+  EXPECT_EQ(bindings(inputs, ring_of(1, 3, 4)).front().resource, "data");
+}
+
+TEST(Price, AddsTheOptimizerOfTheClientAndWhatTheServersIsLater) {
+  Inputs inputs = equal_inputs(4);
+  const double without = Pricer(inputs).price(ring_of(1, 3, 1)).seconds;
+  for (Layer& layer : inputs.layers) layer.trained = 1e6;
+  inputs.workers[0].update = 1e-9;
+  EXPECT_NEAR(Pricer(inputs).price(ring_of(1, 3, 1)).seconds, without + 2e-3, 1e-9);
+  inputs.workers[1].update = 1e-9;  // while the client is at its first layer
+  EXPECT_NEAR(Pricer(inputs).price(ring_of(1, 3, 1)).seconds, without + 2e-3, 1e-9);
+  inputs.workers[1].update = 1e-7;
+  EXPECT_NEAR(Pricer(inputs).price(ring_of(1, 3, 1)).seconds, without + 0.2 - 16e-3, 1e-9);
+}
+
+TEST(Bindings, NameWhatIsSlow) {
+  const auto binds = [](const std::function<void(Inputs&)>& change) {
+    Inputs inputs = equal_inputs(6);
+    change(inputs);
+    return bindings(inputs, ring_of(2, 4, 4)).front().resource;
+  };
+  EXPECT_EQ(binds([](Inputs& i) { i.link.up = 1e5; }), "up");
+  EXPECT_EQ(binds([](Inputs& i) { i.link.down = 1e5; }), "down");
+  EXPECT_EQ(binds([](Inputs& i) { i.link.delay = 10; }), "latency");
+  EXPECT_EQ(binds([](Inputs& i) { i.codecs[0].encode = 1e-4; }), "codec");
+  EXPECT_EQ(binds([](Inputs& i) { i.workers[0].backward.assign(6, {0, 1}); }), "client");
+  EXPECT_EQ(binds([](Inputs& i) { i.workers[1].forward.assign(6, {0, 1}); }), "server 1");
+}
+
+TEST(Bound, IsNeverAboveTheSimulation) {
+  for (unsigned seed = 1; seed <= 30; ++seed) {
+    Inputs inputs = random_inputs(seed, 7);
+    inputs.ring = seed % 2 == 0;
+    Pricer pricer(inputs);
+    const auto place = default_place(inputs);
+    for (const std::string& name : possible_schedules(inputs, {place})) {
+      for (const int chunks : possible_chunks(inputs)) {
+        Choice choice{{2, 5}, place, chunks, {{0, 1}, {1, 0}}, name, 0};
+        choice.cuts.resize(place.size() - 1);
+        choice.codecs.resize(choice.cuts.size());
+        const double least = least_seconds(inputs, stage_costs(inputs, pricer.sums(), choice), chunks, name == "zb-h1");
+        EXPECT_LE(least, pricer.price(choice).seconds * (1 + 1e-9)) << name << " seed " << seed << " chunks " << chunks;
+      }
+    }
+  }
+}
+
+TEST(Bound, IsTheSimulationOfOneMicroBatch) {
+  const Inputs inputs = equal_inputs(6);
+  Pricer pricer(inputs);
+  const Choice choice = ring_of(2, 4, 1);
+  EXPECT_NEAR(least_seconds(inputs, stage_costs(inputs, pricer.sums(), choice), 1), pricer.price(choice).seconds, 1e-9);
+}
+
+}  // namespace
+}  // namespace epipe::planner
