@@ -185,8 +185,9 @@ void AutoRates::choose(const session::AuditRequest& request, const session::Audi
     known.log_sensitivity = known.measured ? (1 - kNewest) * known.log_sensitivity + kNewest * found : found;
     known.measured = true;
     chosen.push_back(k);
+    const RateCurve all = curve_of(request.tried[at.index()], curve);
     choices.push_back({static_cast<double>(traffic_at(outcome.step, at).values), std::exp(known.log_sensitivity),
-                       curve_of(request.tried[at.index()], curve)});
+                       at.direction == wire::Direction::kForward ? all.within(kMostForwardError) : all});
   }
   if (choices.empty()) return;
   const auto rates = allocate_bits(choices, config_.harm * (audits_ == 0 ? kFirstShare : 1));

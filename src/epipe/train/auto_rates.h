@@ -67,6 +67,9 @@ class AutoRates final : public session::OwnState {
   static constexpr double kFirst = 1;  // bits per value, before the first audit
   static constexpr double kLeast = 0.06;
   static constexpr double kMost = 8;
+  // Of activations, relative: what crosses forward is what the trained model computes with, and a gradient tells nothing of that. Without
+  // this bound late audits, when gradients are nearly all noise, took bits from activations and accuracy with them (bench/harm).
+  static constexpr double kMostForwardError = 0.02;
 
   explicit AutoRates(AutoRatesConfig config);
 

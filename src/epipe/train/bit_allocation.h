@@ -11,6 +11,7 @@ struct RateCurve {
   std::vector<double> errors;  // at each; relative
 
   double error_at(double rate) const;  // beyond the ends: as at the ends
+  RateCurve within(double most) const;  // the part whose errors are at most this, which fall as rates rise; at least its last point
 };
 
 // One cut and direction.
