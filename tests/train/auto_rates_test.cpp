@@ -52,15 +52,15 @@ pipeline::StepResult step_of(std::uint64_t bytes_per_cut, std::int64_t samples) 
   return step;
 }
 
-// What cuts whose relative error is 0.1 / rate^2 would tell, each with its sensitivity.
-AuditOutcome outcome_of(const AuditRequest& request, std::vector<double> sensitivity, double bias = 0) {
+// What cuts whose relative error is error / rate^2 would tell, and whose harm is 0.1 / rate^2 times their sensitivity.
+AuditOutcome outcome_of(const AuditRequest& request, std::vector<double> sensitivity, double bias, double error) {
   AuditOutcome outcome;
   outcome.step = step_of(1000, 8 * static_cast<std::int64_t>(2 * request.passes.size()));
   outcome.parts = 1;
   outcome.curves.resize(4);
   outcome.by_stage = {{{1, 2, 0}}};  // noise 1, of a micro-batch
   for (std::size_t k = 0; k < sensitivity.size(); ++k) {
-    for (const double rate : request.tried[2 * k]) outcome.curves[2 * k].push_back(0.1 / (rate * rate));
+    for (const double rate : request.tried[2 * k]) outcome.curves[2 * k].push_back(error / (rate * rate));
     const double rate = request.passes[0][k].forward;
     const double square = sensitivity[k] * 0.1 / (rate * rate);
     outcome.by_stage.push_back({{bias * square, square, 0}});
@@ -68,9 +68,9 @@ AuditOutcome outcome_of(const AuditRequest& request, std::vector<double> sensiti
   return outcome;
 }
 
-AuditRecord audit(AutoRates& rates, std::uint64_t step, const std::vector<double>& sensitivity, double bias = 0) {
+AuditRecord audit(AutoRates& rates, std::uint64_t step, const std::vector<double>& sensitivity, double bias = 0, double error = 1e-5) {
   const AuditRequest request = rates.request(batch_at(step));
-  return rates.take(request, outcome_of(request, sensitivity, bias));
+  return rates.take(request, outcome_of(request, sensitivity, bias, error));
 }
 
 TEST(AutoRates, AnAuditRaisesOneCutAfterTheOther) {
@@ -107,6 +107,13 @@ TEST(AutoRates, ComeToTheBoundAndStayThere) {
   for (std::uint64_t step = 0; step < 6; ++step) harm = audit(rates, step, {1, 1}).harm;
   EXPECT_NEAR(harm, 0.1, 0.01);
   EXPECT_NEAR(rates.rates()[0].forward, std::sqrt(2.0), 0.1);
+}
+
+// However little the gradients feel of it.
+TEST(AutoRates, ActivationsKeepTheirErrorBelowABoundOfItsOwn) {
+  AutoRates rates(two_cuts());
+  for (std::uint64_t step = 0; step < 8; ++step) audit(rates, step, {1e-9, 1e-9}, 0, /*error=*/0.1);
+  for (std::size_t k = 0; k < 2; ++k) EXPECT_NEAR(rates.rates()[k].forward, std::sqrt(0.1 / AutoRates::kMostForwardError), 0.01);
 }
 
 TEST(AutoRates, TheFirstAuditLeavesRoomForGradientsThatChangeFast) {
@@ -148,7 +155,7 @@ TEST(AutoRates, AuditsTakeTheirShareOfBytesSamplesAndSteps) {
     for (std::uint64_t step = 0; step < 2000; ++step) {
       if (rates.is_due(batch_at(step))) {
         const AuditRequest request = rates.request(batch_at(step));
-        AuditOutcome outcome = outcome_of(request, {1, 1});
+        AuditOutcome outcome = outcome_of(request, {1, 1}, 0, 1e-5);
         outcome.step = step_of(scarce == 0 ? 100'000 : 1, scarce == 1 ? 300 : 1);
         outcome.parts = scarce == 2 ? 3 : 1;
         rates.take(request, outcome);
@@ -176,7 +183,7 @@ TEST(AutoRates, OnlyBatchesWithEnoughSamplesAreAudited) {
 TEST(AutoRates, AnAuditWithoutFiniteGradientsChangesNothingAndIsTriedAgain) {
   AutoRates rates(two_cuts());
   const AuditRequest request = rates.request(batch_at(0));
-  AuditOutcome outcome = outcome_of(request, {1, 1});
+  AuditOutcome outcome = outcome_of(request, {1, 1}, 0, 1e-5);
   outcome.non_finite = true;
   EXPECT_FALSE(rates.take(request, outcome).valid);
   EXPECT_EQ(rates.rates()[0].forward, AutoRates::kFirst);
