@@ -124,7 +124,7 @@ class SharedServer : public ::testing::Test {
   Arguments by(const std::string& token, const std::string& name) {
     write_tokens(split_.file(name + ".token"), token + "\n");
     return {"train", "--connect", split_.address(0), "--ca", split_.file("tls/ca.pem"), "--token-file", split_.file(name + ".token"),
-            "--run-dir", split_.file(name), "--reconnect", "3", "--chunks", "1"};
+            "--run-dir", split_.file(name), "--reconnect", "3", "--schedule", "gpipe"};
   }
   testing::Outcome try_with(const std::string& token, const std::string& name) {
     std::string line;
