@@ -100,7 +100,7 @@ TEST(Link, WhatIsInFlightIsMeasuredBeforeTheRunAndRecorded) {
   const std::string config = file_bytes(split.file("run/config.toml"));
   EXPECT_NE(config.find("in-flight = \"2\""), std::string::npos) << config;  // all there are: 50 ms are long for a small network
   EXPECT_NE(config.find("schedule-costs = \"forward="), std::string::npos) << config;
-  EXPECT_TRUE(testing::sessions_in(split.file("server-0")).empty()) << "what was measured leaves nothing behind";
+  EXPECT_TRUE(testing::holds_no_sessions(split.file("server-0"))) << "what was measured leaves nothing behind";
   EXPECT_TRUE(ended_with(split.file("run"), weights_without_server(split, kLinkRun)));
 }
 

@@ -37,7 +37,7 @@ TEST(Plan, MeasuresTheServerAndTheLink) {
     if (name == "server" || name == "up" || name == "down" || name == "delay") measured += fact.at("source") == "measured" ? 1 : 0;
   }
   EXPECT_EQ(measured, 4) << plan.output;
-  EXPECT_TRUE(testing::sessions_in(split.file("server-0")).empty()) << "a session stayed behind";
+  EXPECT_TRUE(testing::holds_no_sessions(split.file("server-0"))) << "a session stayed behind";
 }
 
 TEST(Plan, IsWhatTrainingDoesWhenNothingIsSaid) {

@@ -30,7 +30,7 @@ TEST(Serve, ASplitRunGivesTheWeightsOfOneProcess) {
     ASSERT_EQ(client->wait(60), 0) << client->log() << split.server(0).log();
     EXPECT_TRUE(ended_with(run_dir, expected_weights(split, "0,1,0", arguments))) << codec;
   }
-  EXPECT_TRUE(testing::sessions_in(split.file("server-0")).empty()) << "ended sessions leave nothing behind";
+  EXPECT_TRUE(testing::holds_no_sessions(split.file("server-0"))) << "ended sessions leave nothing behind";
 }
 
 // Of each worker: when its actions began and ended in the client's trace, in microseconds.

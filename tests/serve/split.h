@@ -31,6 +31,12 @@ inline std::vector<std::string> sessions_in(const std::string& state_dir) {
   return names;
 }
 
+// Whether it holds none, now or soon: a server clears up after its client has left.
+inline bool holds_no_sessions(const std::string& state_dir) {
+  for (int tries = 0; tries < 100 && !sessions_in(state_dir).empty(); ++tries) std::this_thread::sleep_for(std::chrono::milliseconds(100));
+  return sessions_in(state_dir).empty();
+}
+
 // Whether a run ended with these weights, byte by byte; not printed, because they are long.
 inline bool ended_with(const std::string& run_dir, const std::string& weights) {
   return !weights.empty() && file_bytes(run_dir + "/model.safetensors") == weights;
