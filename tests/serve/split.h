@@ -2,7 +2,10 @@
 
 #include <gtest/gtest.h>
 
+#include <chrono>
+#include <fstream>
 #include <memory>
+#include <thread>
 
 #include "epipe/base/file.h"
 #include "epipe/transport/group_config.h"
