@@ -13,7 +13,7 @@ from . import _epipe
 from .codec import as_tensor
 
 #: The codec of both cuts where none is given: whichever of dct and ec errs less, at most 2 bits per value.
-DEFAULT_CODEC = "auto:2"
+DEFAULT_CODEC = "auto"
 
 _OPTIMIZER = {"kind": "optimizer", "lr": "lr", "momentum": "momentum", "nesterov": "nesterov", "weight_decay": "weight_decay", "eps": "eps"}
 _open_stages = weakref.WeakSet()
@@ -127,10 +127,11 @@ class RemoteStage(torch.nn.Module):
     only weights travel. layers: (first, end) of the model's layers, by default all. weights: a file that they begin from. data: {"shape":
     (C, H, W), "classes": N} for models that adapt to it, {"tokens": T, "vocabulary": V} for hf:DIR. lora: "r=8,alpha=16", for instance,
     trains thin matrices beside linear layers and nothing else. tls: the folder with ca.pem and token; token: another token; insecure=True:
-    plaintext, within one machine. codec: of both cuts and directions, or (forward, backward). optimizer: kind (sgd, adam, adamw), lr,
-    momentum, nesterov, weight_decay, betas, eps, as torch.optim has them. run_dir: a folder for checkpoints; a stage that is made with
-    the folder of an earlier one continues it. timeout: seconds without a sign of the server, and of trying to connect again. chunks: most
-    micro-batches between forward and backward. threads: of the server inside an operator. seed: of first weights and dropout.
+    plaintext, within one machine. codec: of both cuts and directions, or (forward, backward); "auto" is auto:2. optimizer: kind (sgd,
+    adam, adamw), lr, momentum, nesterov, weight_decay, betas, eps, as torch.optim has them. run_dir: a folder for checkpoints; a stage
+    that is made with the folder of an earlier one continues it. timeout: seconds without a sign of the server, and of trying to connect
+    again. chunks: most micro-batches between forward and backward. threads: of the server inside an operator. seed: of first weights and
+    dropout.
 
     Every call in training mode is a micro-batch of the step; gradients add up until `step()`. In evaluation mode, under torch.no_grad(),
     nothing changes on the server. `stage(x)` waits for its result; `submit(x)` does not, so that several micro-batches overlap.

@@ -152,7 +152,7 @@ struct PipelineOptions {
   std::vector<std::size_t> cuts{};       // the layer at which each stage but the first begins, ascending; none: one stage
   std::vector<int> place{};              // the worker of each stage, "0,1,0"; empty: stage j on worker j
   int chunks = 1;                        // micro-batches per batch
-  std::string codec = "none";            // of every cut, both directions
+  std::string codec = "none";            // of every cut, both directions; "auto" is auto:2: only `epipe train` can choose a rate
   std::string codec_forward{};           // of activations, where another than `codec`
   std::string codec_backward{};          // of gradients, where another than `codec`
   std::string schedule = "gpipe";        // or 1f1b, zb-h1; `epipe schedule` draws them
@@ -221,7 +221,7 @@ struct RemoteStageOptions {
   std::string weights{};        // a file that the whole model begins from; empty: those of hf:DIR or the TorchScript file, or by the seed
   DataSpec data{};              // for models that adapt to it
   std::string lora{};  // "r=8,alpha=16,targets=q_proj+v_proj": only thin matrices beside linear layers are trained; empty: all weights
-  std::string codec_forward = "none";
+  std::string codec_forward = "none";  // "auto" is auto:2
   std::string codec_backward = "none";
   std::string optimizer = "sgd";  // or adam, adamw: as torch.optim has them
   double lr = 0.05;               // where step() gives none

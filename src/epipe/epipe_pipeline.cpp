@@ -3,8 +3,8 @@
 #include <utility>
 
 #include "epipe/epipe.h"
+#include "epipe/loop_codec.h"
 #include "epipe/loss_adapter.h"
-#include "epipe/model/learned_codec.h"
 #include "epipe/model/model.h"
 #include "epipe/pipeline/pipeline.h"
 #include "epipe/train/loss.h"
@@ -13,9 +13,8 @@ namespace epipe {
 namespace {
 
 std::string wire_codec(const std::string& own, const std::string& everywhere) {
-  const std::string& spec = own.empty() ? everywhere : own;
-  if (!model::split_learned(spec).learned) return spec;
-  throw std::invalid_argument(spec + " is layers with weights of their own: put such layers into the Sequential, on both sides of the cut");
+  return loop_codec(own.empty() ? everywhere : own,
+                    " is layers with weights of their own: put such layers into the Sequential, on both sides of the cut");
 }
 
 pipeline::PipelineConfig config_of(const PipelineOptions& options) {

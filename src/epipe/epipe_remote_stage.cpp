@@ -12,8 +12,8 @@
 #include "epipe/codec/codec.h"
 #include "epipe/data_spec_adapter.h"
 #include "epipe/epipe.h"
+#include "epipe/loop_codec.h"
 #include "epipe/model/hf_folder.h"
-#include "epipe/model/learned_codec.h"
 #include "epipe/session/remote_stage.h"
 #include "epipe/session/servers.h"
 #include "epipe/train/adaptation.h"
@@ -24,11 +24,10 @@
 namespace epipe {
 namespace {
 
-void check_codec(const std::string& spec) {
-  if (model::split_learned(spec).learned) {
-    throw std::invalid_argument(spec + " is layers on both sides of a cut, of which a remote stage has one; use another codec");
-  }
-  if (const auto made = codec::make_codec(spec); !made) throw std::invalid_argument(made.error().text());
+std::string stage_codec(const std::string& spec) {
+  const std::string own = loop_codec(spec, " is layers on both sides of a cut, of which a remote stage has one; use another codec");
+  if (const auto made = codec::make_codec(own); !made) throw std::invalid_argument(made.error().text());
+  return own;
 }
 
 void check_numbers(const RemoteStageOptions& o) {
@@ -133,8 +132,7 @@ auto translated(const Work& work) {
 class RemoteStage::Impl {
  public:
   explicit Impl(const RemoteStageOptions& given) : options_(given) {
-    check_codec(options_.codec_forward);
-    check_codec(options_.codec_backward);
+    for (std::string* const codec : {&options_.codec_forward, &options_.codec_backward}) *codec = stage_codec(*codec);
     check_numbers(options_);
     options_.lora = whole_lora(options_, registry_);
     const model::Architecture looked_at = architecture();

@@ -67,6 +67,18 @@ TEST(Pipeline, CountsWhatCrossesAndCodesIt) {
   EXPECT_EQ(step.backward[0].values, step.forward[0].values);
 }
 
+TEST(Pipeline, TakesAutoForTwoBits) {
+  const Samples samples;
+  const auto bytes_with = [&](const std::string& codec) {
+    auto net = make_net();
+    epipe::Pipeline pipeline(epipe::layers(net), {.cuts = {2, 5}, .codec = codec});
+    const auto step = pipeline.train_step(samples.images, samples.labels);
+    return std::vector{step.forward[0].wire_bytes, step.backward[0].wire_bytes, step.forward[1].wire_bytes, step.backward[1].wire_bytes};
+  };
+  EXPECT_EQ(bytes_with("auto"), bytes_with("auto:2"));
+  EXPECT_NE(bytes_with("auto"), bytes_with("auto:1"));
+}
+
 TEST(Pipeline, TakesALossOfOnesOwnAndOtherCodecsByDirection) {
   const Samples samples;
   auto net = make_net();

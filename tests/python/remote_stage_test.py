@@ -117,6 +117,15 @@ class AStage(WithServer):
         self.assertTrue(equal(stage.state_dict(), dict(here[1].state_dict())))
         self.assertTrue(equal(front.state_dict(), here[0].state_dict()))
 
+    def test_takes_auto_for_two_bits(self):
+        torch.manual_seed(3)
+        x = torch.randn(64, 16)
+        stage = self.stage(codec="auto")
+        stage(x).sum().backward()
+        crossed = stage.metrics()["before"]["forward"]["wire_bytes"]
+        self.assertEqual(crossed, len(epipe.Codec("auto:2").encode(x)))
+        self.assertEqual(epipe.DEFAULT_CODEC, "auto")
+
     def test_takes_a_learning_rate_with_each_step(self):
         middle, stage = copy.deepcopy(self.middle), self.stage(optimizer={"kind": "sgd", "lr": 100.0})
         optimizer = torch.optim.SGD(middle.parameters(), lr=1.0)
