@@ -84,6 +84,7 @@ def main():
     parser.add_argument("--schedules", default="gpipe,1f1b")
     parser.add_argument("--in-flight", default=",auto", help="values of --in-flight; an empty one leaves it out")
     parser.add_argument("--steps", type=int, default=6, help="of each run; the first is left out")
+    parser.add_argument("--rounds", type=int, default=1, help="all settings take turns, so that what else the machine does meets all of them")
     parser.add_argument("--out", default=str(HERE / "results.jsonl"))
     flags = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:
@@ -93,7 +94,7 @@ def main():
         server, says = started([flags.epipe, "serve", "--listen", "127.0.0.1:0", "--tls", str(folder / "tls"), "--state-dir",
                                 str(folder / "state")], "listening on ")
         try:
-            for delay in flags.delays.split(","):
+            for delay in flags.delays.split(",") * flags.rounds:
                 proxy, port = started([sys.executable, str(HERE / "delay_proxy.py"), "--to", says.split("listening on ")[1].split()[0], "--delay-ms", delay])
                 for schedule in flags.schedules.split(","):
                     for in_flight in flags.in_flight.split(","):

@@ -1,19 +1,23 @@
 #!/usr/bin/env python3
-"""The table of bench/distance/README.md from results.jsonl; the last line of each setting counts."""
+"""The table of bench/distance/README.md from results.jsonl: medians over the steps of all runs of a setting."""
 import json
 import pathlib
+import statistics
 import sys
 
 path = sys.argv[1] if len(sys.argv) > 1 else pathlib.Path(__file__).resolve().parent / "results.jsonl"
 rows = {}
 for line in open(path):
     row = json.loads(line)
-    rows[row["schedule"], row["in_flight"], row["delay_ms"]] = row
+    all_runs = rows.setdefault((row["schedule"], row["in_flight"], row["delay_ms"]), {"seconds": [], "chosen": set()})
+    all_runs["seconds"] += row["seconds"]
+    all_runs["chosen"].add(row["chosen"])
 delays = sorted({key[2] for key in rows})
-nearest = {}  # seconds of the best step without a delay, by schedule
+nearest = {}  # seconds of the faster step without a delay, by schedule
 for (schedule, _, delay), row in rows.items():
+    row["median"] = statistics.median(row["seconds"])
     if delay == delays[0]:
-        nearest[schedule] = min(nearest.get(schedule, 1e9), 128 / row["samples_per_s"])
+        nearest[schedule] = min(nearest.get(schedule, 1e9), row["median"])
 print("| schedule | in flight | " + " | ".join(f"{delay:.0f} ms: samples/s | of T0 + 2L" for delay in delays) + " |")
 print("|---|---|" + "---|---|" * len(delays))
 for schedule, in_flight in sorted({key[:2] for key in rows}):
@@ -24,6 +28,6 @@ for schedule, in_flight in sorted({key[:2] for key in rows}):
             cells += ["", ""]
             continue
         bound = nearest[schedule] + 2 * (delay - delays[0]) / 1e3
-        chosen = f" ({row['chosen']})" if in_flight == "auto" else ""
-        cells += [f"{row['samples_per_s']:.1f}{chosen}", f"{bound * row['samples_per_s'] / 128:.2f}"]
+        chosen = f" ({', '.join(sorted(row['chosen'], key=int))})" if in_flight == "auto" else ""
+        cells += [f"{128 / row['median']:.1f}{chosen}", f"{bound / row['median']:.2f}"]
     print(f"| `{schedule}` | {in_flight} | " + " | ".join(cells) + " |")
