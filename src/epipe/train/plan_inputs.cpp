@@ -110,7 +110,7 @@ class InputsMaker {
     const bool servers = std::any_of(request_.workers.begin(), request_.workers.end(), [](const auto& w) { return w.is_server(); });
     inputs_.ring = servers || request_.workers.front().name == "client" || architecture_.share;
     if (inputs_.ring) inputs_.layers.front().with_client = inputs_.layers.back().with_client = true;
-    for (const std::size_t layer : frozen_layers(request_.keep, architecture_)) inputs_.layers[layer].with_client = true;
+    for (const std::size_t layer : layers_named("--keep", request_.keep, architecture_)) inputs_.layers[layer].with_client = true;
     fact("model", fmt::format("{} layers, {:.3g} MFLOPs a sample", inputs_.layers.size(), flops_of(inputs_) / 3e6), "looked at");
     fact("batch", fmt::format("{} samples, micro-batches of at least {}", config_.batch, inputs_.constraints.least_samples), "given");
   }
