@@ -249,10 +249,16 @@ class InputsMaker {
     if (given("codec") || given("codec_forward") || given("codec_backward")) {
       only.forward_codecs = {codec(config_.codec_forward.empty() ? config_.codec : config_.codec_forward)};
       only.backward_codecs = {codec(config_.codec_backward.empty() ? config_.codec : config_.codec_backward)};
-    } else {
+    } else if (request_.followed_bits.empty()) {
       codec("none");
       codec(fmt::format("auto:{}", request_.bits));
+    } else {
+      for (const double bits : request_.followed_bits) {
+        if (bits >= request_.bits) only.forward_codecs.push_back(codec(fmt::format("auto:{}", bits)));
+      }
+      only.backward_codecs = only.forward_codecs;
     }
+    for (const double bits : request_.followed_bits) codec(fmt::format("auto:{}", bits));
     for (const CodecAt& at : config_.codec_at) {
       only.codec_at.push_back({at.cut, at.forward ? schedule::Direction::kForward : schedule::Direction::kBackward, codec(at.spec)});
     }
