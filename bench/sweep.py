@@ -65,8 +65,8 @@ def main():
     parser.add_argument("results", type=pathlib.Path)
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--dir", type=pathlib.Path, default=pathlib.Path("runs"))
-    parser.add_argument("--seconds", type=float, default=1e9)
-    parser.add_argument("--until", type=float, default=1e9)
+    parser.add_argument("--seconds", type=float, default=1e6)
+    parser.add_argument("--until", type=float, default=1e6)
     args = parser.parse_args()
     have = {json.loads(line)["name"] for line in args.results.read_text().splitlines()} if args.results.exists() else set()
     runs = [run for run in map(json.loads, args.runs.read_text().splitlines()) if run["name"] not in have]

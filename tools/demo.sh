@@ -12,7 +12,7 @@ printf '%-20s %16s %8s %12s %20s\n' codec "bytes per step" ratio samples/s "vali
 baseline=""
 for codec in none fp16 uniform:8 sort:6+2 fast:6+2 kmeans:4 sort:3+1 topk:0.1 power:4 ec:4 ec:2 dct:1 auto:1 auto; do
   line=$($program train --model cnn --data synthetic --cuts 1,4 --place 0,1,0 --chunks 4 --codec "$codec" \
-    --epochs 4 --lr 0.1 --momentum 0.9 --lr-schedule cosine --run-dir "$runs/$codec" 2>/dev/null | grep ' steps, ')
+    --epochs 4 --lr 0.1 --momentum 0.9 --lr-schedule cosine --run-dir "$runs/$codec" 2>"$runs/log" | grep ' steps, ')
   # "128 steps, validation accuracy 0.9395, 2623488 bytes per step on the cuts, 4119 samples/s"
   read -r accuracy bytes rate <<<"$(sed -E 's/.*accuracy ([0-9.]+), ([0-9]+) bytes.*, ([0-9]+) samples.*/\1 \2 \3/' <<<"$line")"
   baseline=${baseline:-$bytes}
@@ -20,7 +20,14 @@ for codec in none fp16 uniform:8 sort:6+2 fast:6+2 kmeans:4 sort:3+1 topk:0.1 po
     'BEGIN { printf "%-20s %16d %8.1f %12d %20.4f\n", c, n, b / n, r, a }'
 done
 
-$program report "$runs/none" "$runs/sort:6+2" "$runs/dct:1" -o "$runs/report.html"
+# The last codec was auto. "audit before step 0: harm 0.836; bits per value: cut 0 backward 1.19, cut 1 backward 0.805, ..."
+read -r step harm bits <<<"$(grep '^audit ' "$runs/log" | tail -1 | sed -E 's/.*step ([0-9]+): harm ([0-9.e-]+); bits per value: /\1 \2 /')"
+echo
+echo "auto was told no number: it measured. Gradients of different batches differ anyway; its last audit, before step $step, found that coding"
+echo "added $harm of that noise. From there on it has as many bits per value as keep that below 0.1 (--harm; docs/codecs.md):"
+echo "$bits."
+
+$program report "$runs/none" "$runs/sort:6+2" "$runs/dct:1" "$runs/auto" -o "$runs/report.html"
 
 echo
 echo "Every codec by itself, on generated tensors, one thread:"

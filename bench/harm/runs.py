@@ -3,7 +3,7 @@
 bench/sweep.py each. Fixed rates are audited without changing anything (--audit); --codec auto runs once for every bound in --harms.
 
 SETTING is mobilenet-1,19, mobilenet-4,15, mobilenet-7,17 (CIFAR-10 at 128 px, 2 epochs, from ImageNet's WEIGHTS), resnet18-3,7 (CIFAR-10 at 64 px,
-6 epochs, from scratch), or cnn (generated images, for a machine without a GPU). Shorter: --part F of the data, --epochs N, --chunks N."""
+6 epochs, from scratch), or cnn and transformer (generated images and texts, for a machine without a GPU). Shorter: --part F of the data, --epochs N, --chunks N."""
 import argparse
 import json
 
@@ -19,6 +19,9 @@ def common(setting, data, weights, devices):
     if model == "resnet18":
         return ["--model", "resnet18", "--data", f"cifar10:{data}", "--image-size", "64", "--resize-on", "device", "--cuts", cuts, "--chunks", "4",
                 "--lr", "0.05", "--epochs", "6", *training]
+    if model == "transformer":
+        return ["--model", "transformer", "--chunks", "4", "--optimizer", "adam", "--lr", "0.001", "--lr-schedule", "cosine", "--epochs", "4", "--batch", "64",
+                "--place", "0,0,0"]
     return ["--model", "cnn", "--cuts", "1,4", "--chunks", "4", "--lr", "0.1", "--epochs", "8", "--batch", "64", "--momentum", "0.9", "--place", "0,0,0"]
 
 

@@ -18,7 +18,7 @@ import sys
 import tempfile
 import time
 
-CODECS = ["none", "uniform:8", "sort:6+2", "power:4", "ec:2", "dct:1", "dct:0.25"]
+CODECS = ["none", "uniform:8", "sort:6+2", "power:4", "ec:2", "dct:1", "dct:0.25", "auto"]
 # Images, samples per micro-batch, chunks: small enough for 10 Mbit/s, large enough that an action is not all overhead.
 MODELS = {
     "mobilenet_v2": {"pixels": 64, "samples": 8, "chunks": 4, "cuts": "1,19"},

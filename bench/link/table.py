@@ -8,7 +8,7 @@ import math
 import sys
 
 WIDTH, HEIGHT, BAR, LEFT, TOP = 900, 200, 14, 60, 30
-COLORS = ["#777777", "#4477aa", "#66ccee", "#228833", "#ccbb44", "#ee6677", "#aa3377"]
+COLORS = ["#777777", "#4477aa", "#66ccee", "#228833", "#ccbb44", "#ee6677", "#aa3377", "#000000"]
 
 
 def table(rows):

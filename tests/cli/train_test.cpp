@@ -251,6 +251,8 @@ TEST_F(TrainCommand, ExitsWith2ForWrongUsageAnd1ForWhatGoesWrongLater) {
                                       "eval --model cnn --weights w --codec dct:1",
                                       "train --config missing.toml --run-dir a",
                                       "train --lr nan --run-dir a",
+                                      "train --place 0,1,0 --codec auto:2 --follow-link --run-dir a",
+                                      "train --place 0,1,0 --codec auto:2 --rate-changes 0:2,2,2 --run-dir a",
                                       "train --devices gpu --run-dir a",
                                       "serve --insecure --device gpu",
                                       "serve --insecure --device cuda:99",

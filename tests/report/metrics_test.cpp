@@ -40,6 +40,18 @@ TEST(Metrics, HaveAudits) {
   EXPECT_NE(error_of(R"({"kind":"audit","epoch":0,"step":"x","cuts":[]})"), "");
 }
 
+TEST(Metrics, HaveTheRatesThatWereChosenForALink) {
+  const std::string measured = R"({"kind":"rates","epoch":0,"step":12,"up_MBps":12.5,"down_MBps":0.5,"cuts":[]})" "\n";
+  const std::string repeated = R"({"kind":"rates","epoch":0,"step":12,"cuts":[]})" "\n";
+  const Metrics metrics = parsed_metrics(measured + step_line(0, 12) + measured);
+  ASSERT_EQ(metrics.rate_changes.size(), 1U) << "a resumed run writes it again";
+  EXPECT_EQ(metrics.rate_changes[0].step, 12);
+  EXPECT_EQ(metrics.rate_changes[0].up_MBps, 12.5);
+  EXPECT_EQ(metrics.rate_changes[0].down_MBps, 0.5);
+  EXPECT_TRUE(std::isnan(parsed_metrics(repeated).rate_changes.at(0).up_MBps));
+  EXPECT_NE(error_of(R"({"kind":"rates","epoch":0,"step":"x"})"), "");
+}
+
 TEST(Metrics, AreReadFieldByField) {
   const Metrics metrics = parsed_metrics(step_line(0, 12) + epoch_line(0));
   ASSERT_EQ(metrics.steps.size(), 1U);

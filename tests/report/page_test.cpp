@@ -91,6 +91,19 @@ TEST(Page, DrawsTheHarmOfRunsThatHaveAudits) {
   EXPECT_EQ(figure_of(page({sample_run("other")}), "chart-harm"), "");
 }
 
+TEST(Page, DrawsTheLinkThatRatesFollowed) {
+  auto followed = sample_run("followed");
+  followed.rate_changes = {{0, 0, 12.5, 12.5}, {0, 40, 0.6, 0.5}, {0, 90, 12, 12.5}};
+  auto repeated = sample_run("repeated");
+  repeated.rate_changes = {{0, 0}, {0, 40}};
+  for (const auto& runs : {std::vector<RunData>{followed}, std::vector<RunData>{followed, repeated}}) {
+    const std::string html = page(runs);
+    EXPECT_EQ(count(figure_of(html, "chart-link"), "<path"), 2U) << "up and down";
+    expect_well_formed_pictures(html);
+  }
+  EXPECT_EQ(figure_of(page({repeated}), "chart-link"), "") << "nothing was measured";
+}
+
 TEST(Page, NeedsNothingFromOutside) {
   const std::string html = page({sample_run("first"), sample_run("second")});
   for (const char* outside : {"src=", "href=", "@import", "url(", "https://"}) EXPECT_EQ(html.find(outside), std::string::npos) << outside;

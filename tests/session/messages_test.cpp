@@ -121,7 +121,8 @@ TEST(Messages, OfEveryKindSurviveTheirBytes) {
                                          LeaveCommand{},
                                          ForwardCommand{3, 1, true, false, {4, 5}},
                                          BackwardCommand{3, 1},
-                                         audit};
+                                         audit,
+                                         LinkProbeCommand{probe_bytes(3), 5}};
   ASSERT_EQ(commands.size(), std::variant_size_v<Command>);
   for (std::size_t i = 0; i < commands.size(); ++i) {
     ASSERT_EQ(commands[i].index(), i) << "one of each";
@@ -146,7 +147,8 @@ TEST(Messages, OfEveryKindSurviveTheirBytes) {
                                       LeaveReply{},
                                       ForwardReply{},
                                       BackwardReply{},
-                                      AuditReply{{result, {{0.5, 0.25}, {}}, {{1, 2, 3}, {4, 5, 6}}, true}}};
+                                      AuditReply{{result, {{0.5, 0.25}, {}}, {{1, 2, 3}, {4, 5, 6}}, true}},
+                                      LinkProbeReply{probe_bytes(5)}};
   ASSERT_EQ(replies.size(), std::variant_size_v<Reply>);
   for (std::size_t i = 0; i < replies.size(); ++i) {
     ASSERT_EQ(replies[i].index(), i) << "one of each";
@@ -230,6 +232,11 @@ TEST(Messages, RefuseAnAuditThatContradictsItself) {
   AuditCommand none = good;
   none.batch.samples.clear();
   EXPECT_FALSE(taken(none));
+}
+
+TEST(Messages, RefuseAProbeThatAsksForMoreThanALinkNeeds) {
+  EXPECT_TRUE(read_command(to_bytes(Command(LinkProbeCommand{{}, kMostProbeBytes}))));
+  EXPECT_FALSE(read_command(to_bytes(Command(LinkProbeCommand{{}, kMostProbeBytes + 1}))));
 }
 
 // A message is made of what it needs, each of its own type: nothing is rounded, wrapped or dropped without a word.

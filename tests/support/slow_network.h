@@ -27,13 +27,19 @@ class SlowNetwork {
       inside(side, "ip link set lo up");
       inside(side, "ip address add 10.77.0." + std::to_string(side + 1) + "/24 dev " + wire);
       inside(side, "ip link set " + wire + " up");
-      inside(side, "tc qdisc add dev " + wire + " root tbf rate " + rate + " burst 16kb latency 50ms");
     }
+    set_rate(rate);
   }
   ~SlowNetwork() { stop(); }
   SlowNetwork(const SlowNetwork&) = delete;
   SlowNetwork& operator=(const SlowNetwork&) = delete;
 
+  // From now on, both ways: "5mbit".
+  void set_rate(const std::string& rate) {
+    for (int side = 0; side < 2; ++side) {
+      inside(side, "tc qdisc replace dev wire" + std::to_string(side) + " root tbf rate " + rate + " burst 16kb latency 50ms");
+    }
+  }
   // What to put before a command to run it on a side.
   std::vector<std::string> enter(int side) const {
     return {"nsenter", "--net=/proc/" + std::to_string(holders_[static_cast<std::size_t>(side)]) + "/ns/net"};

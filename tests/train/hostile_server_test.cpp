@@ -130,6 +130,25 @@ TEST_F(HostileServer, CannotPutWeightsIntoLayersThatAreNotItsOwn) {
   EXPECT_NE(of_type.find("is of another type"), std::string::npos) << of_type;
 }
 
+// A link that is slower or faster than it is costs time; an answer of another size is no answer.
+TEST_F(HostileServer, CannotAnswerAProbeOfTheLinkWithOtherBytes) {
+  for (const std::uint64_t bytes : {0, 1, 100'000}) {
+    LyingServer server(folder_.file("state"), [bytes](const auto&, Reply& reply) {
+      if (auto* const probed = std::get_if<session::LinkProbeReply>(&reply)) probed->bytes = session::probe_bytes(bytes);
+    });
+    AssembleOptions options;
+    options.connector = &server;
+    RunParts run = assemble(testing::registry(), config("probed"), std::move(options));
+    run.coordinator->connect();
+    try {
+      run.coordinator->probe_link(1000, 5000);
+      ADD_FAILURE() << bytes << " bytes were taken";
+    } catch (const session::PeerFailed& error) {
+      EXPECT_NE(std::string(error.what()).find("bytes in reply to a probe of the link, got"), std::string::npos) << error.what();
+    }
+  }
+}
+
 // Predictions of any size used to be read beside the client's own labels, wherever they came from.
 TEST_F(HostileServer, HasNoSayInLossAndAccuracy) {
   const TrainResult honest = run_with([](const auto&, Reply&) {}, "honest");

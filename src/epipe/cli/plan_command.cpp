@@ -121,10 +121,21 @@ Inputs inputs_from_file(const PlanFlags& flags, const CLI::App& command) {
   return inputs;
 }
 
+// What the user says of micro-batches, not what follows from the model.
+void check_least_samples(const PlanFlags& flags, const Inputs& inputs) {
+  if (flags.least_samples == 0) return;
+  const double samples = inputs.batch / inputs.constraints.chunks.value_or(1);
+  if (samples >= flags.least_samples) return;
+  throw UsageError(fmt::format(
+      "--least-samples {} contradicts --batch {} and --chunks {}, which leave micro-batches of {:.4g} samples; {:.4g} are missing",
+      flags.least_samples, inputs.batch, inputs.constraints.chunks.value_or(1), samples, flags.least_samples - samples));
+}
+
 void run_plan(const train::Registry& registry, const PlanFlags& flags, const CLI::App& command) {
   try {
     const bool measures = flags.costs_file.empty();
     const Inputs inputs = measures ? train::plan_inputs(registry, request_of(flags, command)) : inputs_from_file(flags, command);
+    check_least_samples(flags, inputs);
     planner::SearchConfig search;
     search.runners_up = static_cast<std::size_t>(flags.runners_up);
     search.exhaustive = flags.exhaustive;

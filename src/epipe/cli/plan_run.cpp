@@ -1,6 +1,7 @@
 #include "epipe/cli/plan_run.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <array>
@@ -20,11 +21,11 @@ constexpr std::array kDecided = {"--cuts",  "--balance",       "--chunks",      
 
 constexpr auto kPause = std::chrono::milliseconds(500);
 
-train::PlanRequest request_for(const train::TrainConfig& config, const transport::ConnectConfig& dial, bool place_is_given) {
+train::PlanRequest request_for(const train::TrainConfig& config, const transport::ConnectConfig& dial) {
   train::PlanRequest request;
   request.config = config;
   request.dial = dial;
-  if (place_is_given) request.given = {"place"};
+  if (config.follow_link) request.followed_bits = train::followed_bits(config);
   const std::string device = config.devices.empty() ? "cpu" : config.devices.front();
   std::string workers = "client:" + device;
   for (const std::string& address : config.connect) workers += ",server:" + address;
@@ -42,28 +43,13 @@ void say_or_give_up(const std::string& reason, double seconds, double most) {
   fmt::print(stderr, "cannot connect: {}; trying for {:.0f} s\n", reason, most);
 }
 
-}  // namespace
-
-bool plans_itself(const train::TrainConfig& config, const CLI::App& command) {
-  const auto given = [&](const char* flag) { return command.count(flag) > 0; };
-  return !config.connect.empty() && !config.resume && std::none_of(kDecided.begin(), kDecided.end(), given);
-}
-
-train::TrainConfig planned(const train::Registry& registry, const train::TrainConfig& config, const transport::ConnectConfig& dial,
-                           bool place_is_given) {
-  const auto request = request_for(config, dial, place_is_given);
-  const auto once = [&] {
-    const auto inputs = train::plan_inputs(registry, request);
-    auto proposal = planner::search(inputs);
-    if (!proposal) throw std::invalid_argument(proposal.error().message);
-    fmt::print(stderr, "planned: {} (predicted {}; epipe plan says more)\n", plan_flags(inputs, proposal.value().best.choice),
-               plan_summary(proposal.value()));
-    return train::with_choice(config, inputs, proposal.value().best.choice);
-  };
+// Tries again where a server cannot be reached.
+template <typename Work>
+auto when_connected(const train::TrainConfig& config, const Work& work) {
   const Stopwatch watch;
   while (true) {
     try {
-      return once();
+      return work();
     } catch (const transport::Refused& refused) {
       if (is_final(refused) || refused.why() == transport::Refusal::kUntrusted) throw;
       say_or_give_up(refused.what(), watch.seconds(), config.reconnect);
@@ -72,6 +58,40 @@ train::TrainConfig planned(const train::Registry& registry, const train::TrainCo
     }
     std::this_thread::sleep_for(kPause);
   }
+}
+
+}  // namespace
+
+bool plans_itself(const train::TrainConfig& config, const CLI::App& command) {
+  const auto given = [&](const char* flag) { return command.count(flag) > 0; };
+  return !config.connect.empty() && !config.resume && std::none_of(kDecided.begin(), kDecided.end(), given);
+}
+
+PlannedRun planned(const train::Registry& registry, const train::TrainConfig& config, const transport::ConnectConfig& dial,
+                   bool place_is_given) {
+  auto request = request_for(config, dial);
+  if (place_is_given) request.given = {"place"};
+  return when_connected(config, [&]() -> PlannedRun {
+    auto inputs = train::plan_inputs(registry, request);
+    auto proposal = planner::search(inputs);
+    if (!proposal) throw std::invalid_argument(proposal.error().message);
+    const planner::Choice& choice = proposal.value().best.choice;
+    fmt::print(stderr, "planned: {} (predicted {}; epipe plan says more)\n", plan_flags(inputs, choice), plan_summary(proposal.value()));
+    PlannedRun run{train::with_choice(config, inputs, choice)};
+    if (!config.follow_link) return run;
+    if (!choice.cuts.empty()) run.config.codec = fmt::format("auto:{}", request.bits);  // the least; the link says how many more
+    run.config.codec_at.clear();
+    run.follow = train::FollowOptions{std::move(inputs)};
+    return run;
+  });
+}
+
+train::FollowOptions measured_for_following(const train::Registry& registry, const train::TrainConfig& config,
+                                            const transport::ConnectConfig& dial) {
+  auto request = request_for(config, dial);
+  request.given = {"codec"};
+  fmt::print(stderr, "measuring this machine, the link and {}, to choose bits by\n", fmt::join(config.connect, ", "));
+  return when_connected(config, [&] { return train::FollowOptions{train::plan_inputs(registry, request)}; });
 }
 
 }  // namespace epipe::cli

@@ -1,8 +1,10 @@
 #pragma once
 
 #include <CLI/CLI.hpp>
+#include <optional>
 
 #include "epipe/cli/train_flags.h"
+#include "epipe/train/link_follower.h"
 #include "epipe/train/registry.h"
 #include "epipe/transport/network_config.h"
 
@@ -12,8 +14,17 @@ namespace epipe::cli {
 bool plans_itself(const train::TrainConfig& config, const CLI::App& command);
 
 // The configuration with a plan in it, which is said in one line. Measures this machine, the link and the servers; where they cannot be
-// reached it tries again, as training does. Throws std::invalid_argument where no plan fits.
-train::TrainConfig planned(const train::Registry& registry, const train::TrainConfig& config, const transport::ConnectConfig& dial,
-                           bool place_is_given);
+// reached it tries again, as training does. Throws std::invalid_argument where no plan fits. With --follow-link the plan codes every
+// tensor that crosses, so that there are bits to choose when the link changes.
+struct PlannedRun {
+  train::TrainConfig config;
+  std::optional<train::FollowOptions> follow{};  // with --follow-link
+};
+PlannedRun planned(const train::Registry& registry, const train::TrainConfig& config, const transport::ConnectConfig& dial,
+                   bool place_is_given);
+
+// What --follow-link needs of a run that is planned already, measured in the same way.
+train::FollowOptions measured_for_following(const train::Registry& registry, const train::TrainConfig& config,
+                                            const transport::ConnectConfig& dial);
 
 }  // namespace epipe::cli

@@ -55,6 +55,7 @@ class Console final : public train::Observer {
     std::fflush(stdout);
   }
   void on_audit(const train::AuditRecord& audit) override { on_note(train::describe(audit)); }
+  void on_rate_change(const train::RateChange& change) override { on_note(train::describe(change)); }
   void on_note(const std::string& text) override { fmt::print(stderr, "{}{}\n", terminal_ ? "\r\033[K" : "", text); }
   bool stepped() const { return stepped_; }  // at least once
 
@@ -116,13 +117,13 @@ std::string with_way_on(const std::string& reason, const Console& console, const
 }
 
 void lead(const train::Registry& registry, const TrainConfig& config, const TrainFlags& flags, session::PeerConnector* connector,
-          std::unique_ptr<transport::Group> replicas = nullptr) {
+          std::unique_ptr<transport::Group> replicas = nullptr, std::optional<train::FollowOptions> follow = std::nullopt) {
   const auto& stop = stop_on_signals();
   Console console;
   TrainMetrics metrics(console);
   const auto http = serve_metrics(config.metrics, metrics);
   try {
-    const auto result = train::train(registry, config, metrics, stop, connector, std::move(replicas));
+    const auto result = train::train(registry, config, metrics, stop, connector, std::move(replicas), std::move(follow));
     write_run_report(config.run_dir);
     print_result(result, flags);
   } catch (const std::invalid_argument&) {
@@ -134,10 +135,14 @@ void lead(const train::Registry& registry, const TrainConfig& config, const Trai
   }
 }
 
+// Not where a record says the rates of all steps.
+bool follows_link(const TrainConfig& config) { return config.follow_link && (config.resume || config.rate_changes.empty()); }
+
 // One rank of a cluster: the first leads, the others follow.
 void run_rank(const train::Registry& registry, TrainConfig config, const TrainFlags& flags) {
   auto place = transport::group_from_environment();
   place.backend = config.backend;
+  if (follows_link(config)) throw UsageError("--follow-link is for the link of --connect, not for the ranks of a cluster");
   config.local_rank = place.local_rank;
   config.reconnect = 0;  // one failed rank ends all; epipe launch --restarts starts them again
   place.timeout = std::chrono::milliseconds(static_cast<std::int64_t>(config.timeout * 1000));
@@ -186,19 +191,28 @@ void run_train(const train::Registry& registry, const TrainFlags& given, const C
     if (config.connect.empty() && says_how_to_connect(flags.security)) {
       throw UsageError("--tls, --ca, --cert, --key, --token-file and --insecure are for --connect; leave them out or say where to connect");
     }
+    if (config.connect.empty() && follows_link(config)) {
+      throw UsageError("--follow-link measures the link to a server: say --connect HOST:PORT, or leave it out");
+    }
     const RunFolder folder(config.run_dir);
     check_resume(config, flags);
     if (flags.seed == kRandomSeed && config.resume) config.seed = recorded_seed(config.run_dir);
     if (config.connect.empty()) return lead(registry, config, flags, nullptr);
     transport::ConnectConfig dial = connect_config(flags.security);
     dial.send_timeout = transport::Timeout(static_cast<std::int64_t>(config.timeout * 1000));
-    if (plans_itself(config, command)) config = planned(registry, config, dial, command.count("--place") > 0);
+    std::optional<train::FollowOptions> follow;
+    if (plans_itself(config, command)) {
+      PlannedRun run = planned(registry, config, dial, command.count("--place") > 0);
+      config = std::move(run.config);
+      follow = std::move(run.follow);
+    }
     if (train::wants_measuring(config)) {
       session::Servers measured(config.connect, dial, session::new_session_key());
       config = train::with_measured_costs(registry, config, measured, [](const std::string& text) { fmt::print(stderr, "{}\n", text); });
     }
+    if (follows_link(config) && !follow) follow = measured_for_following(registry, config, dial);
     session::Servers servers(config.connect, dial, session::session_key(config.run_dir, config.resume));
-    lead(registry, config, flags, &servers);
+    lead(registry, config, flags, &servers, nullptr, std::move(follow));
   } catch (const std::invalid_argument& error) {
     throw UsageError(error.what());
   }

@@ -86,6 +86,15 @@ void TrainMetrics::on_audit(const train::AuditRecord& audit) {
   inner_.on_audit(audit);
 }
 
+void TrainMetrics::on_rate_change(const train::RateChange& change) {
+  {
+    const std::lock_guard lock(mutex_);
+    ++rate_changes_;
+    if (change.link) link_ = *change.link;
+  }
+  inner_.on_rate_change(change);
+}
+
 std::string TrainMetrics::text() const {
   MetricPage page;
   monitor::add_process(page, EPIPE_VERSION);
@@ -112,6 +121,11 @@ std::string TrainMetrics::text() const {
   if (audits_ > 0) {
     page.counter("epipe_audits_total", "audits of what coding does to the gradients", static_cast<double>(audits_));
     page.gauge("epipe_harm_ratio", "what coding adds to the noise of the gradients, by the last audit", harm_);
+  }
+  if (rate_changes_ > 0) {
+    page.counter("epipe_rate_changes_total", "choices of bits for the link (--follow-link)", static_cast<double>(rate_changes_));
+    page.gauge("epipe_link_up_bytes_per_second", "what the last one was made for, to the server", link_.up);
+    page.gauge("epipe_link_down_bytes_per_second", "and from it", link_.down);
   }
   serve::show_totals(page, totals_, true);
   show_derived(page, last_forward_, "forward", "bits_per_value");

@@ -21,6 +21,7 @@ class TrainMetrics final : public train::Observer {
   void on_note(const std::string& text) override { inner_.on_note(text); }
   void on_event(train::RunEvent event) override;
   void on_audit(const train::AuditRecord& audit) override;
+  void on_rate_change(const train::RateChange& change) override;
 
   std::string text() const;
 
@@ -39,6 +40,8 @@ class TrainMetrics final : public train::Observer {
   std::uint64_t lost_ = 0;
   std::uint64_t audits_ = 0;
   double harm_ = 0;  // of the last one
+  std::uint64_t rate_changes_ = 0;
+  session::LinkMeasurement link_;  // of the last one
   bool away_ = false;    // a connection is lost
   double saved_at_ = 0;  // seconds since 1970; 0: not yet
 };

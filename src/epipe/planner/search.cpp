@@ -88,7 +88,21 @@ class Search {
       return impossible(fmt::format("{} cuts make {} stages, but the placement {} has {}", inputs_.constraints.cuts->size(),
                                     inputs_.constraints.cuts->size() + 1, fmt::join(place_, ","), place_.size()));
     }
+    for (const auto& at : inputs_.constraints.codec_at) {
+      if (at.cut + 1 < place_.size()) continue;
+      return impossible(fmt::format("a codec is given for cut {}, but the placement {} has {} cuts, from 0", at.cut, fmt::join(place_, ","),
+                                    place_.size() - 1));
+    }
+    EPIPE_TRY(check_end(inputs_.layers.front(), "first", "begins", place_.front()));
+    EPIPE_TRY(check_end(inputs_.layers.back(), "last", "ends", place_.back()));
     return {};
+  }
+
+  Result<void> check_end(const Layer& layer, const char* which, const char* does, int worker) const {
+    if (!layer.with_client || worker == 0) return {};
+    return impossible(fmt::format(
+        "the {} layer, {}, stays with the {}, worker 0, but the placement {} {} on worker {}: expected one such as 0,1,0", which, layer.name,
+        inputs_.workers[0].name, fmt::join(place_, ","), does, worker));
   }
 
   void for_cuts(const std::function<void(const std::vector<std::size_t>&)>& visit) const {
@@ -238,7 +252,22 @@ class Search {
     return others;
   }
 
+  // Of cuts that are given: the first layer that they put elsewhere than with the client.
+  Error cuts_against_keep(const std::vector<std::size_t>& cuts) const {
+    std::size_t layer = 0;
+    int worker = 0;
+    for (std::size_t l = 0; l < inputs_.layers.size() && worker == 0; ++l) {
+      layer = l;
+      const auto stage = std::upper_bound(cuts.begin(), cuts.end(), l) - cuts.begin();
+      if (inputs_.layers[l].with_client) worker = place_[static_cast<std::size_t>(stage)];
+    }
+    return impossible(
+        fmt::format("layer {}, {}, stays with the {}, but the cuts {} give it to worker {}: keep another layer or cut elsewhere", layer,
+                    inputs_.layers[layer].name, inputs_.workers[0].name, fmt::join(cuts, ","), worker));
+  }
+
   Error nothing_fits() const {
+    if (kept_ == 0 && inputs_.constraints.cuts) return cuts_against_keep(*inputs_.constraints.cuts);
     if (kept_ == 0) {
       return impossible(fmt::format(
           "no cuts leave a layer for every stage of {} and keep all layers that stay with the client there; keep fewer layers",

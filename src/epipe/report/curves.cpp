@@ -212,4 +212,29 @@ Figure harm_chart(const std::vector<RunData>& runs) {
   return cut_chart(runs, std::move(chart), all);
 }
 
+// Level from one change to the next.
+Figure link_chart(const std::vector<RunData>& runs) {
+  auto chart = curve_chart("chart-link", "The link that bits were chosen for", "Mbit/s");
+  chart.figure.note = "Measured between steps; a line moves where bits were chosen anew (--follow-link). Logarithmic.";
+  chart.figure.keys = run_keys(runs, "stroke");
+  chart.figure.keys.insert(chart.figure.keys.end(), {{"up", "stroke plain", ""}, {"down", "stroke plain dashed", ""}});
+  chart.logarithmic = true;
+  chart.x_label = "step";
+  for (std::size_t r = 0; r < runs.size(); ++r) {
+    const auto add = [&](double RateChange::*field, const std::string& way, std::string_view dashes) {
+      Series series;
+      for (const RateChange& change : runs[r].rate_changes) {
+        if (!series.empty()) add_point(series, static_cast<double>(change.step), series.back().y);
+        add_point(series, static_cast<double>(change.step), 8 * change.*field);
+      }
+      if (series.empty()) return;
+      if (!runs[r].steps.empty()) add_point(series, static_cast<double>(runs[r].steps.back().step), series.back().y);
+      chart.lines.push_back({runs.size() == 1 ? way : runs[r].name + ", " + way, line_class(r, dashes), std::move(series), false});
+    };
+    add(&RateChange::up_MBps, "up", "");
+    add(&RateChange::down_MBps, "down", "dashed");
+  }
+  return draw(std::move(chart));
+}
+
 }  // namespace epipe::report

@@ -16,6 +16,7 @@ Figure val_accuracy_chart(const std::vector<RunData>& runs);
 Figure error_chart(const std::vector<RunData>& runs);
 Figure bits_chart(const std::vector<RunData>& runs);
 Figure harm_chart(const std::vector<RunData>& runs);  // of runs that have audits
+Figure link_chart(const std::vector<RunData>& runs);  // of runs whose rates followed a link
 
 // The class that gives a mark the colour of the run, cut or whatever has this index.
 std::string colour(std::size_t index);

@@ -63,6 +63,7 @@ void FollowedRun::start_over() {
   run_.steps.clear();
   run_.epochs.clear();
   run_.audits.clear();
+  run_.rate_changes.clear();
   run_.cut_metrics.clear();
   run_.worker_metrics.clear();
   read_bytes_ = 0;
@@ -79,11 +80,12 @@ bool FollowedRun::read_new_lines() {
   if (!problem_.empty() || now.size <= read_bytes_) return replaced;
   const std::string text = lines_from(path, read_bytes_);
   Metrics metrics{std::move(run_.steps), std::move(run_.epochs), std::move(run_.cut_metrics), std::move(run_.worker_metrics), {},
-                  std::move(run_.audits)};
+                  std::move(run_.audits), std::move(run_.rate_changes)};
   if (const auto added = append_metrics(metrics, text, path, lines_ + 1); !added) problem_ = added.error().message;
   run_.steps = std::move(metrics.steps);
   run_.epochs = std::move(metrics.epochs);
   run_.audits = std::move(metrics.audits);
+  run_.rate_changes = std::move(metrics.rate_changes);
   run_.cut_metrics = std::move(metrics.cut_metrics);
   run_.worker_metrics = std::move(metrics.worker_metrics);
   read_bytes_ += static_cast<std::int64_t>(text.size());

@@ -124,16 +124,21 @@ Result<Audit> parse_audit(const json& object) {
   return audit;
 }
 
-void add_audit(Metrics& metrics, Audit audit) {
-  const auto place = [](const Audit& a) { return std::pair(a.epoch, a.step); };
-  while (!metrics.audits.empty() && place(metrics.audits.back()) >= place(audit)) metrics.audits.pop_back();
-  metrics.audits.push_back(std::move(audit));
+Result<RateChange> parse_rate_change(const json& object) {
+  Fields fields(object);
+  RateChange change{fields.count("epoch"), fields.count("step")};
+  if (object.contains("up_MBps")) change.up_MBps = fields.number("up_MBps");
+  if (object.contains("down_MBps")) change.down_MBps = fields.number("down_MBps");
+  if (!fields.problem().empty()) return Error{ErrorCode::kBadFile, fields.problem()};
+  return change;
 }
 
-void add_step(Metrics& metrics, Step step) {
-  const auto place = [](const Step& s) { return std::pair(s.epoch, s.step); };
-  while (!metrics.steps.empty() && place(metrics.steps.back()) >= place(step)) metrics.steps.pop_back();
-  metrics.steps.push_back(std::move(step));
+// The later line of a step counts, and what was written of steps after it does not.
+template <typename Line>
+void add_in_order(std::vector<Line>& lines, Line line) {
+  const auto place = [](const Line& one) { return std::pair(one.epoch, one.step); };
+  while (!lines.empty() && place(lines.back()) >= place(line)) lines.pop_back();
+  lines.push_back(std::move(line));
 }
 
 void add_epoch(Metrics& metrics, const Epoch& epoch) {
@@ -148,7 +153,7 @@ Result<void> add_line(Metrics& metrics, const json& line) {
   if (kind == "step") {
     auto step = parse_step(line, metrics);
     if (!step) return step.error();
-    add_step(metrics, std::move(step).value());
+    add_in_order(metrics.steps, std::move(step).value());
   } else if (kind == "epoch") {
     const auto epoch = parse_epoch(line);
     if (!epoch) return epoch.error();
@@ -156,7 +161,11 @@ Result<void> add_line(Metrics& metrics, const json& line) {
   } else if (kind == "audit") {
     auto audit = parse_audit(line);
     if (!audit) return audit.error();
-    add_audit(metrics, std::move(audit).value());
+    add_in_order(metrics.audits, std::move(audit).value());
+  } else if (kind == "rates") {
+    const auto change = parse_rate_change(line);
+    if (!change) return change.error();
+    add_in_order(metrics.rate_changes, change.value());
   }
   return {};
 }

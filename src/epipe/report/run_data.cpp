@@ -44,6 +44,7 @@ Result<void> read_metrics(RunData& run) {
   run.steps = std::move(metrics.value().steps);
   run.epochs = std::move(metrics.value().epochs);
   run.audits = std::move(metrics.value().audits);
+  run.rate_changes = std::move(metrics.value().rate_changes);
   run.cut_metrics = std::move(metrics.value().cut_metrics);
   run.worker_metrics = std::move(metrics.value().worker_metrics);
   run.notes = std::move(metrics.value().notes);

@@ -44,6 +44,14 @@ struct Audit {
   std::vector<Cut> cuts;
 };
 
+// Bits that were chosen for a link, from a step on (docs/plan.md).
+struct RateChange {
+  std::int64_t epoch = 0;
+  std::int64_t step = 0;
+  double up_MBps = kUnknown;  // that the link carried then; unknown in a run that repeats a record
+  double down_MBps = kUnknown;
+};
+
 struct WorkerStep {
   int worker = 0;
   std::array<double, kActivities.size()> seconds{};  // by activity; 0 where the file does not say
@@ -129,6 +137,7 @@ struct RunData {
   std::vector<Step> steps;
   std::vector<Epoch> epochs;
   std::vector<Audit> audits;
+  std::vector<RateChange> rate_changes;
   std::vector<std::string> cut_metrics;     // names, in the order in which they appear
   std::vector<std::string> worker_metrics;  // names
   Trace trace;

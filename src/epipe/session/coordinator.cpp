@@ -22,6 +22,8 @@ namespace {
 constexpr transport::Timeout kReasonTimeout = std::chrono::seconds(2);
 constexpr int kClockQuestions = 3;
 constexpr int kRoundTrips = 5;
+constexpr int kProbeRoundTrips = 2;
+constexpr double kLeastProbeSeconds = 1e-6;
 const std::string kOwnState = "coordinator/";  // before its names in a checkpoint
 
 std::uint64_t first_attempt() {
@@ -250,20 +252,45 @@ double Coordinator::clock_offset(Peer& peer, const Tracer& own) {
   return offset;
 }
 
+double Coordinator::round_trip(Peer& peer, int questions) {
+  double fastest = std::numeric_limits<double>::infinity();
+  for (int i = 0; i < questions; ++i) {
+    const Stopwatch watch;
+    peer.send(ClockCommand{});
+    peer.recv<ClockReply>();
+    fastest = std::min(fastest, watch.seconds());
+  }
+  return fastest;
+}
+
 std::vector<double> Coordinator::round_trips() {
   confirm_commit();
   std::vector<double> fastest(workers(), 0);
   for (const auto& peer : peers_) {
     if (peer->leads()) continue;
-    double& best = fastest.at(static_cast<std::size_t>(peer->worker()));
-    for (int i = 0; i < kRoundTrips; ++i) {
-      const Stopwatch watch;
-      peer->send(ClockCommand{});
-      peer->recv<ClockReply>();
-      best = i == 0 ? watch.seconds() : std::min(best, watch.seconds());
-    }
+    fastest.at(static_cast<std::size_t>(peer->worker())) = round_trip(*peer, kRoundTrips);
   }
   return fastest;
+}
+
+LinkMeasurement Coordinator::probe_link(std::uint64_t bytes_up, std::uint64_t bytes_down) {
+  confirm_commit();
+  Peer& peer = *peers_.at(0);
+  LinkMeasurement rates;
+  rates.round_trip = round_trip(peer, kProbeRoundTrips);
+  const auto rate_of = [&](std::uint64_t up, std::uint64_t down) {
+    const LinkProbeCommand command{probe_bytes(up), down};
+    const Stopwatch watch;
+    peer.send(command);
+    const LinkProbeReply reply = peer.recv<LinkProbeReply>();
+    const double seconds = watch.seconds();
+    const std::uint64_t got = reply.bytes.defined() ? reply.bytes.nbytes() : 0;
+    if (got != down) throw PeerFailed(fmt::format("{}: expected {} bytes in reply to a probe of the link, got {}", peer.name(), down, got));
+    return static_cast<double>(up + down) / std::max({seconds - rates.round_trip, 0.1 * seconds, kLeastProbeSeconds});
+  };
+  rates.up = rate_of(bytes_up, 0);
+  rates.down = rate_of(0, bytes_down);
+  return rates;
 }
 
 std::vector<Tracer::Event> Coordinator::timelines(const Tracer& own) {

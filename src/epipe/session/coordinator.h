@@ -47,6 +47,13 @@ struct AuditOutcome {
   bool non_finite = false;                         // the sums mean nothing
 };
 
+// What a link carries, as a probe of it found.
+struct LinkMeasurement {
+  double up = 0;          // bytes per second of payload, to the peer
+  double down = 0;        // and from it
+  double round_trip = 0;  // seconds of a small message and its reply
+};
+
 struct CoordinatorConfig {
   nlohmann::json spec;                                 // of the run, for the participants
   std::string checkpoints;                             // folder of this process's own
@@ -110,6 +117,8 @@ class Coordinator {
   void visit_weights(const std::function<void(const NamedTensors& layer)>& visit, bool trained_only = false);
   // Seconds from a small command to its reply, by worker, the fastest of some; 0 for those here.
   std::vector<double> round_trips();
+  // Of the link to the first worker elsewhere, with so many bytes each way; between steps, when nothing else crosses it.
+  LinkMeasurement probe_link(std::uint64_t bytes_up, std::uint64_t bytes_down);
   // What the peers did when, by the clock of `own`; without those that are lost.
   std::vector<Tracer::Event> timelines(const Tracer& own);
   // Tells the peers that the run is over and its checkpoints are no longer needed, or that it will be continued from them.
@@ -144,6 +153,7 @@ class Coordinator {
   void finish_commit(const std::vector<ConfigureReply>& peers);
   void confirm_commit();
   double clock_offset(Peer& peer, const Tracer& own);
+  double round_trip(Peer& peer, int questions);
   void start_over();
   bool runs(const Peer& peer, std::size_t layer) const { return peer.leads() || local_->worker_of_layer(layer) == peer.worker(); }
   std::size_t layers_of(const Peer& peer) const;

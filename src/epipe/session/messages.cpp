@@ -224,6 +224,15 @@ void AuditCommand::check() const {
   }
 }
 
+torch::Tensor probe_bytes(std::uint64_t count) {
+  return count > 0 ? torch::zeros(static_cast<std::int64_t>(count), torch::kUInt8) : torch::Tensor();
+}
+
+void LinkProbeCommand::check() const {
+  if (reply_bytes <= kMostProbeBytes) return;
+  throw std::invalid_argument(fmt::format("a link is probed with at most {} bytes, got {}", kMostProbeBytes, reply_bytes));
+}
+
 Bytes to_bytes(const Command& command) { return write(command); }
 Bytes to_bytes(const Reply& reply) { return write(reply); }
 Result<Command> read_command(ByteView bytes) { return read<Command>(bytes); }

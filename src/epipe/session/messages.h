@@ -338,6 +338,30 @@ struct AuditCommand {
   }
 };
 
+// Bytes there and bytes back, for their time. Nothing is done with them.
+inline constexpr std::uint64_t kMostProbeBytes = std::uint64_t{1} << 24;
+torch::Tensor probe_bytes(std::uint64_t count);  // uint8 zeros; undefined: none
+struct LinkProbeReply {
+  static constexpr std::string_view kName = "link probed";
+  torch::Tensor bytes;
+  template <typename Self, typename Visit>
+  static void fields(Self& self, Visit& visit) {
+    visit.tensor("bytes", self.bytes);
+  }
+};
+struct LinkProbeCommand {
+  static constexpr std::string_view kName = "probe link";
+  using Answer = LinkProbeReply;
+  torch::Tensor bytes;
+  std::uint64_t reply_bytes = 0;
+  void check() const;  // throws std::invalid_argument
+  template <typename Self, typename Visit>
+  static void fields(Self& self, Visit& visit) {
+    visit("reply_bytes", self.reply_bytes);
+    visit.tensor("bytes", self.bytes);
+  }
+};
+
 // A command that was not carried out.
 struct ErrorReply {
   static constexpr std::string_view kName = "failed";
@@ -356,9 +380,10 @@ struct ErrorReply {
 using Command =
     std::variant<ConfigureCommand, LoadCommand, RestoreCommand, OpenChannelsCommand, StepCommand, ReplicaStepCommand, CommitCommand,
                  SaveCommand, WeightsCommand, ClockCommand, TimelineCommand, EndCommand, LeaveCommand, ForwardCommand, BackwardCommand,
-                 AuditCommand>;
+                 AuditCommand, LinkProbeCommand>;
 using Reply = std::variant<ErrorReply, ConfigureReply, LoadReply, RestoreReply, OpenChannelsReply, StepReply, CommitReply, SaveReply,
-                           WeightsReply, ClockReply, TimelineReply, EndReply, LeaveReply, ForwardReply, BackwardReply, AuditReply>;
+                           WeightsReply, ClockReply, TimelineReply, EndReply, LeaveReply, ForwardReply, BackwardReply, AuditReply,
+                           LinkProbeReply>;
 
 template <typename Message>  // Command or Reply
 std::string_view name_of(const Message& message) {

@@ -69,6 +69,7 @@ class WorkerParticipant final : public Participant {
   Reply on(const ForwardCommand& command);
   Reply on(const BackwardCommand& command);
   Reply on(const AuditCommand& command);
+  Reply on(const LinkProbeCommand& command);
   void check_step(const pipeline::StepId& id, int most);
   void run_action(const std::function<void(LocalTrainer&)>& action);
   LocalTrainer& local();

@@ -31,7 +31,8 @@ std::optional<Range> parse_range(const std::string& text) {
 
 }  // namespace
 
-std::vector<std::size_t> frozen_layers(const std::vector<std::string>& names, const model::Architecture& architecture) {
+std::vector<std::size_t> layers_named(std::string_view flag, const std::vector<std::string>& names,
+                                      const model::Architecture& architecture) {
   std::set<std::size_t> layers;
   for (const std::string& name : names) {
     Range range{};
@@ -42,7 +43,7 @@ std::vector<std::size_t> frozen_layers(const std::vector<std::string>& names, co
     }
     if (range.last >= architecture.layers.size()) {
       throw std::invalid_argument(
-          fmt::format("--freeze names layer {}, but the last of {} is {}", range.last, architecture.name, architecture.layers.size() - 1));
+          fmt::format("{} names layer {}, but the last of {} is {}", flag, range.last, architecture.name, architecture.layers.size() - 1));
     }
     for (std::size_t l = range.first; l <= range.last; ++l) layers.insert(l);
   }
@@ -75,7 +76,7 @@ model::Adaptation adaptation_of(const Plan& plan) {
 model::Adaptation adaptation_of(const TrainConfig& config, const model::Architecture& architecture) {
   Plan plan;
   plan.base_precision = config.base_precision;
-  plan.frozen = frozen_layers(config.freeze, architecture);
+  plan.frozen = layers_named("--freeze", config.freeze, architecture);
   plan.lora = whole_lora(config, architecture);
   return adaptation_of(plan);
 }

@@ -11,8 +11,9 @@
 // From --lora, --adapter, --freeze and --base-precision to what is trained.
 namespace epipe::train {
 
-// The layers that --freeze names: by name, index, or a range of indices such as 0-3; ascending. Throws std::invalid_argument.
-std::vector<std::size_t> frozen_layers(const std::vector<std::string>& names, const model::Architecture& architecture);
+// The layers that a flag such as --freeze names: by name, index, or a range of indices such as 0-3; ascending. Throws std::invalid_argument.
+std::vector<std::size_t> layers_named(std::string_view flag, const std::vector<std::string>& names,
+                                      const model::Architecture& architecture);
 
 // The text of --lora with everything in it: the adapter's where there is one, and the architecture's targets where none are named; empty:
 // no LoRA. Throws std::invalid_argument, and std::runtime_error where the adapter cannot be read.

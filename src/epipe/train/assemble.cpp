@@ -120,16 +120,27 @@ WeightsFiles files_of(const TrainConfig& config) {
   return files;
 }
 
+session::NamedTensors ClientState::state() const {
+  session::NamedTensors all = harm_.state();
+  all.merge(link_.state());
+  return all;
+}
+
+void ClientState::set_state(const session::NamedTensors& state) {
+  harm_.set_state(state);
+  link_.set_state(state);
+}
+
 pipeline::StepResult RunParts::forward_backward(const data::LoadedBatch& loaded, bool measure_error, const pipeline::Rates* rates) {
   pipeline::StepId id{loaded.epoch, loaded.step, chunks_for(plan, loaded.batch), measure_error, loaded.terms};
-  id.rates = rates != nullptr ? *rates : auto_rates->rates();
+  id.rates = rates != nullptr ? *rates : rates_at(loaded.step);
   return coordinator->forward_backward(loaded.batch, id, lr.at(static_cast<std::int64_t>(loaded.step)));
 }
 
 pipeline::StepResult RunParts::evaluate(const data::LoadedBatch& loaded, std::uint64_t epoch, std::uint64_t step,
                                         const pipeline::Rates* rates) {
   pipeline::StepId id{epoch, step, chunks_for(plan, loaded.batch)};
-  id.rates = rates != nullptr ? *rates : auto_rates->rates();
+  id.rates = rates != nullptr ? *rates : rates_at(step);
   return coordinator->evaluate(loaded.batch, id);
 }
 
@@ -164,7 +175,10 @@ RunParts assemble(const Registry& registry, const TrainConfig& config, AssembleO
   coordinator.initial_weights = weights_source([resolved] { return resolved().architecture; }, config.seed, options);
   auto local = make_local_trainer(run, local_workers(config, registry.losses.find(config.loss, parts.plan.data), options));
   parts.auto_rates = std::make_unique<AutoRates>(auto_rates_config(config, local->pipeline_config()));
-  if (replica == 0) coordinator.own_state = parts.auto_rates.get();
+  // A run that is resumed has its record in its checkpoint.
+  parts.rate_record = std::make_unique<RateRecord>(parts.plan.cuts.size(), config.resume ? "" : config.rate_changes);
+  parts.state = std::make_unique<ClientState>(*parts.auto_rates, *parts.rate_record);
+  if (replica == 0) coordinator.own_state = parts.state.get();
   parts.coordinator = std::make_unique<session::Coordinator>(std::move(local), options.connector, std::move(coordinator));
   return parts;
 }

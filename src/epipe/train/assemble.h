@@ -11,6 +11,7 @@
 #include "epipe/train/batches.h"
 #include "epipe/train/config.h"
 #include "epipe/train/initial_weights.h"
+#include "epipe/train/rate_record.h"
 #include "epipe/train/local_setup.h"
 #include "epipe/train/lr_schedule.h"
 #include "epipe/train/metrics.h"
@@ -18,6 +19,18 @@
 #include "epipe/train/registry.h"
 
 namespace epipe::train {
+
+// What the coordinating process keeps between steps besides weights.
+class ClientState final : public session::OwnState {
+ public:
+  ClientState(AutoRates& harm, RateRecord& link) : harm_(harm), link_(link) {}
+  session::NamedTensors state() const override;
+  void set_state(const session::NamedTensors& state) override;
+
+ private:
+  AutoRates& harm_;
+  RateRecord& link_;
+};
 
 // What the process that coordinates a run, or one replica of it, works with.
 struct RunParts {
@@ -27,11 +40,15 @@ struct RunParts {
   std::vector<CutNames> codec_names;
   LrSchedule lr;
   model::AdapterTask adapter_task;
-  std::unique_ptr<AutoRates> auto_rates;  // outlives the coordinator
+  std::unique_ptr<AutoRates> auto_rates;  // these three outlive the coordinator
+  std::unique_ptr<RateRecord> rate_record;
+  std::unique_ptr<ClientState> state;
   std::unique_ptr<session::Coordinator> coordinator;
 
   int workers() const { return schedule::Placement{plan.place}.workers(); }
-  // At the rates of `auto_rates`, or at those that the first replica's client says.
+  // By what harm asks for and the link has room for.
+  pipeline::Rates rates_at(std::uint64_t step) const { return at_least(auto_rates->rates(), rate_record->at(step)); }
+  // At the rates of this step, or at those that the first replica's client says.
   pipeline::StepResult forward_backward(const data::LoadedBatch& loaded, bool measure_error, const pipeline::Rates* rates = nullptr);
   pipeline::StepResult evaluate(const data::LoadedBatch& loaded, std::uint64_t epoch, std::uint64_t step,
                                 const pipeline::Rates* rates = nullptr);

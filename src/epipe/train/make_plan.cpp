@@ -113,7 +113,7 @@ Plan make_plan(const Registry& registry, const TrainConfig& config, const model:
   plan.seed = worker_seed(config.seed);
   plan.cuts = choose_cuts(config, architecture, batches);
   check_shared(architecture, plan.place);
-  plan.frozen = frozen_layers(config.freeze, architecture);
+  plan.frozen = layers_named("--freeze", config.freeze, architecture);
   plan.lora = whole_lora(config, architecture);
   plan.first_trained = model::first_trained(architecture);
   plan.codecs = choose_codecs(config, plan.cuts.size());

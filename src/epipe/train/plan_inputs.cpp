@@ -110,7 +110,7 @@ class InputsMaker {
     const bool servers = std::any_of(request_.workers.begin(), request_.workers.end(), [](const auto& w) { return w.is_server(); });
     inputs_.ring = servers || request_.workers.front().name == "client" || architecture_.share;
     if (inputs_.ring) inputs_.layers.front().with_client = inputs_.layers.back().with_client = true;
-    for (const std::size_t layer : frozen_layers(request_.keep, architecture_)) inputs_.layers[layer].with_client = true;
+    for (const std::size_t layer : layers_named("--keep", request_.keep, architecture_)) inputs_.layers[layer].with_client = true;
     fact("model", fmt::format("{} layers, {:.3g} MFLOPs a sample", inputs_.layers.size(), flops_of(inputs_) / 3e6), "looked at");
     fact("batch", fmt::format("{} samples, micro-batches of at least {}", config_.batch, inputs_.constraints.least_samples), "given");
   }
@@ -249,10 +249,16 @@ class InputsMaker {
     if (given("codec") || given("codec_forward") || given("codec_backward")) {
       only.forward_codecs = {codec(config_.codec_forward.empty() ? config_.codec : config_.codec_forward)};
       only.backward_codecs = {codec(config_.codec_backward.empty() ? config_.codec : config_.codec_backward)};
-    } else {
+    } else if (request_.followed_bits.empty()) {
       codec("none");
       codec(fmt::format("auto:{}", request_.bits));
+    } else {
+      for (const double bits : request_.followed_bits) {
+        if (bits >= request_.bits) only.forward_codecs.push_back(codec(fmt::format("auto:{}", bits)));
+      }
+      only.backward_codecs = only.forward_codecs;
     }
+    for (const double bits : request_.followed_bits) codec(fmt::format("auto:{}", bits));
     for (const CodecAt& at : config_.codec_at) {
       only.codec_at.push_back({at.cut, at.forward ? schedule::Direction::kForward : schedule::Direction::kBackward, codec(at.spec)});
     }

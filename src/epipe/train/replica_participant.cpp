@@ -129,5 +129,6 @@ Reply ReplicaParticipant::on(const TimelineCommand&) { refuse(TimelineCommand::k
 Reply ReplicaParticipant::on(const ForwardCommand&) { refuse(ForwardCommand::kName); }
 Reply ReplicaParticipant::on(const BackwardCommand&) { refuse(BackwardCommand::kName); }
 Reply ReplicaParticipant::on(const AuditCommand&) { refuse(AuditCommand::kName); }
+Reply ReplicaParticipant::on(const LinkProbeCommand&) { refuse(LinkProbeCommand::kName); }
 
 }  // namespace epipe::train

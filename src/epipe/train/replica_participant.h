@@ -35,6 +35,7 @@ class ReplicaParticipant final : public session::Participant {
   session::Reply on(const session::ForwardCommand& command);
   session::Reply on(const session::BackwardCommand& command);
   session::Reply on(const session::AuditCommand& command);
+  session::Reply on(const session::LinkProbeCommand& command);
   pipeline::StepResult train(const session::ReplicaStepCommand& command);
   pipeline::StepResult evaluate(const session::ReplicaStepCommand& command);
   void begin();

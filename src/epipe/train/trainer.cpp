@@ -102,13 +102,15 @@ EpochResult validate(RunParts& run, std::uint64_t epoch, std::uint64_t step) {
 class Loop {
  public:
   Loop(const Registry& registry, const TrainConfig& config, Observer& observer, const std::atomic<bool>& stop,
-       session::PeerConnector* connector, std::unique_ptr<transport::Group> replicas)
+       session::PeerConnector* connector, std::unique_ptr<transport::Group> replicas, std::optional<FollowOptions> follow)
       : config_(config),
         observer_(observer),
         stop_(stop),
         tracer_(kTraceEvents),
         run_(assemble(registry, config, options(connector, std::move(replicas)))),
-        end_(run_.batches->end_step()) {}
+        end_(run_.batches->end_step()) {
+    if (follow) follower_.emplace(run_, std::move(*follow));
+  }
 
   TrainResult run() {
     if (config_.resume) {
@@ -149,6 +151,7 @@ class Loop {
   void write_config() const {
     TrainConfig effective = config_;
     effective.cuts = run_.cut_names;
+    effective.rate_changes = run_.rate_record->text();
     const std::string toml = to_toml(effective);
     require(write_file(config_.run_dir + "/config.toml", {std::as_bytes(std::span(toml))}));
   }
@@ -184,6 +187,7 @@ class Loop {
   void recover(const std::string& reason) {
     if (config_.reconnect <= 0) throw std::runtime_error(reason);
     const bool again = connected_;
+    if (follower_) follower_->connection_lost();
     if (again) observer_.on_event(RunEvent::kConnectionLost);
     observer_.on_note(again ? fmt::format("lost after step {}: {}; connecting again", done_, reason)
                             : fmt::format("cannot connect: {}; trying for {:.0f} s", reason, config_.reconnect));
@@ -210,8 +214,19 @@ class Loop {
     throw std::runtime_error(fmt::format("{} after {:.0f} s: {}", stop_ ? "stopped" : "gave up", watch.seconds(), last));
   }
 
+  // A change is saved before its first step: whatever happens later, that step and those after it have these rates.
+  void follow_link() {
+    if (!follower_ || done_ >= end_) return;
+    const auto change = follower_->look(done_);
+    if (!change) return;
+    observer_.on_rate_change(*change);
+    write_config();
+    save_due_ = save_due_ || done_ > 0;
+  }
+
   void run_steps() {
     while (true) {
+      follow_link();
       if (epoch_due_) end_epoch();
       if (save_due_) save();
       if (done_ >= end_ || stop_ || run_.coordinator->draining()) return;
@@ -269,6 +284,9 @@ class Loop {
     const double optimizer_seconds = step.updating.seconds();
     const double seconds = step.watch.seconds();
     const StepResult& result = step.result;
+    if (const RateChange* const change = run_.rate_record->at(step.step); change != nullptr && change->step == step.step) {
+      metrics_->append(rates_json(*change, step.epoch));
+    }
     record_audit();
     run_.auto_rates->count(result);
     done_ = step.step + 1;
@@ -374,6 +392,7 @@ class Loop {
   bool save_due_ = false;
   std::optional<DoneStep> in_flight_;  // from its gradients until its line is written
   std::optional<AuditRecord> audited_;  // before the step under way
+  std::optional<LinkFollower> follower_;
   Sums in_epoch_;
   Sums in_call_;
   EpochResult last_;
@@ -382,11 +401,11 @@ class Loop {
 }  // namespace
 
 TrainResult train(const Registry& registry, const TrainConfig& config, Observer& observer, const std::atomic<bool>& stop,
-                  session::PeerConnector* connector, std::unique_ptr<transport::Group> replicas) {
+                  session::PeerConnector* connector, std::unique_ptr<transport::Group> replicas, std::optional<FollowOptions> follow) {
   const int there = replicas ? replicas->size() : 1;
   if (there != config.replicas) throw std::invalid_argument(fmt::format("expected {} replicas, got {}", config.replicas, there));
   require(make_private_folders(config.run_dir));
-  return Loop(registry, config, observer, stop, connector, std::move(replicas)).run();
+  return Loop(registry, config, observer, stop, connector, std::move(replicas), std::move(follow)).run();
 }
 
 EpochResult evaluate(const Registry& registry, const TrainConfig& config, const std::string& weights) {

@@ -10,6 +10,7 @@
 #include "epipe/session/peer_connector.h"
 #include "epipe/train/auto_rates.h"
 #include "epipe/train/config.h"
+#include "epipe/train/link_follower.h"
 #include "epipe/train/registry.h"
 #include "epipe/transport/group.h"
 
@@ -50,6 +51,7 @@ class Observer {
   virtual void on_note(const std::string& text) = 0;  // what a person should know: a head that starts fresh, a lost link, a way back
   virtual void on_event(RunEvent) {}                  // what a program counts
   virtual void on_audit(const AuditRecord&) {}        // with the step that it came before
+  virtual void on_rate_change(const RateChange&) {}   // before its step
 };
 
 struct TrainResult {
@@ -66,9 +68,11 @@ struct TrainResult {
 // Trains as configured and fills the run directory: config.toml, metrics.jsonl, trace.json, checkpoints/, model.safetensors. When `stop`
 // becomes true the step under way is finished, saved, and the call returns. With `connector`, worker 0 is here and the others are there;
 // what is lost on the way to them is done again. With several replicas, this is the client, and `replicas` is worker 0 of all of them.
+// With `follow`, rates follow the link to the first of the others.
 // Throws std::invalid_argument for a configuration that makes no sense, std::runtime_error for what goes wrong later.
 TrainResult train(const Registry& registry, const TrainConfig& config, Observer& observer, const std::atomic<bool>& stop,
-                  session::PeerConnector* connector = nullptr, std::unique_ptr<transport::Group> replicas = nullptr);
+                  session::PeerConnector* connector = nullptr, std::unique_ptr<transport::Group> replicas = nullptr,
+                  std::optional<FollowOptions> follow = std::nullopt);
 
 // The validation result of saved weights (safetensors or a state dict).
 EpochResult evaluate(const Registry& registry, const TrainConfig& config, const std::string& weights);
