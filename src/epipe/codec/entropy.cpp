@@ -25,21 +25,6 @@ namespace {
 
 std::uint8_t* tokens_at(Bytes& bytes, std::size_t at) { return reinterpret_cast<std::uint8_t*>(bytes.data()) + at; }
 
-BlockSums sums_of(std::span<const float> block) {
-  constexpr std::size_t kSums = 16;
-  std::array<double, kSums> sums{};
-  std::uint32_t nonzero = 0;
-  std::size_t i = 0;
-  for (; i + kSums <= block.size(); i += kSums) {
-    for (std::size_t j = 0; j < kSums; ++j) sums[j] += static_cast<double>(block[i + j]) * block[i + j];
-  }
-  for (; i < block.size(); ++i) sums[0] += static_cast<double>(block[i]) * block[i];
-  for (const float v : block) nonzero += v != 0 ? 1U : 0U;
-  BlockSums own{0, nonzero};
-  for (const double sum : sums) own.energy += sum;
-  return own;
-}
-
 // Warm buffers.
 struct SymbolBuffers {
   Bytes tokens;  // a byte per symbol
@@ -57,7 +42,7 @@ class HostPasses final : public Passes {
     std::vector<BlockSums> blocks((x_.size() + kSumBlock - 1) / kSumBlock);
     for_parts(options_.pool, x_.size(), kSumBlock, [&](std::size_t, std::size_t begin, std::size_t end) {
       for (std::size_t at = begin; at < end; at += kSumBlock)
-        blocks[at / kSumBlock] = sums_of(x_.subspan(at, std::min(kSumBlock, end - at)));
+        blocks[at / kSumBlock] = options_.kernels->energy(x_.subspan(at, std::min(kSumBlock, end - at)));
     });
     return blocks;
   }
@@ -78,7 +63,7 @@ class HostPasses final : public Passes {
     chunks_.assign(planes.chunks(), {});
     auto& counted = buffers_.counted;
     counted.resize(threads_of(options_.pool));
-    for (CountedTokens& own : counted) own.reset(planes.slots());
+    for (CountedTokens& own : counted) own.reset(planes.slots(), planes.symbols());
     for_chunks(planes, options_.pool, [&](std::size_t thread, std::size_t c, const Chunk& chunk, ChunkScratch& scratch) {
       const auto y = planes.load(chunk, x_, *options_.kernels, scratch.planes);
       const std::size_t at = chunk.first * planes.unit_symbols();

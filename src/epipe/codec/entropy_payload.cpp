@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <bit>
 #include <cmath>
@@ -98,6 +99,44 @@ Result<std::vector<ChunkPlace>> read_places(std::size_t count, std::size_t front
   return chunks;
 }
 
+// What the chunks of a payload are decoded with.
+struct Decoding {
+  const Coding& coding;
+  std::span<const ChunkPlace> places;
+  const kernels::DecodeTables& tables;
+  std::span<const float> values;
+  ByteView payload;
+};
+
+// Rows lie in the tensor as they are coded; blocks are put there afterwards.
+ChunkDecoder decoder_of(const Decoding& how, std::size_t index, ChunkScratch& scratch, std::span<float> x) {
+  const Chunk chunk = how.coding.planes.chunk(index);
+  const ChunkPlace& place = how.places[index];
+  const bool in_place = how.coding.planes.form().edge == 0;
+  if (!in_place) scratch.y.resize(chunk.symbols + kernels::kBatch);
+  const std::span<float> y = in_place ? x.subspan(chunk.first, chunk.units) : std::span(scratch.y).first(chunk.symbols);
+  return {how.coding,
+          {chunk, how.payload.subspan(place.words, place.sizes.words), how.payload.subspan(place.raw, place.sizes.raw)},
+          scratch.tokens,
+          y};
+}
+
+// A chunk, or two of them. False where they do not hold the symbols of a tensor.
+bool decode_chunks(const Decoding& how, std::size_t first, std::size_t count, std::array<ChunkScratch, 2>& scratch, std::span<float> x) {
+  ChunkDecoder one = decoder_of(how, first, scratch[0], x);
+  if (count == 1) {
+    if (!decode_chunk(one, how.tables, how.values)) return false;
+  } else {
+    ChunkDecoder other = decoder_of(how, first + 1, scratch[1], x);
+    if (!decode_two_chunks(one, other, how.tables, how.values)) return false;
+  }
+  const Planes& planes = how.coding.planes;
+  for (std::size_t i = 0; i < count && planes.form().edge != 0; ++i) {
+    planes.store(planes.chunk(first + i), scratch[i].y, how.coding.kernels, scratch[i].planes, x);
+  }
+  return true;
+}
+
 // Times 2^exponent, at most the largest float.
 void scale_values(std::span<float> x, int exponent) {
   constexpr float kLargest = std::numeric_limits<float>::max();
@@ -183,18 +222,17 @@ Result<void> decode_kind2(const wire::TensorSpec& tensor, ByteView in, const ker
   const Coding coding{planes, tables, head.lanes, head.step, kernels};
   const kernels::DecodeTables decode_tables(tables.tables);
   const std::vector<float> values = token_values(tables, head.step);
+  const Decoding how{coding, chunks, decode_tables, values, in};
+  const std::size_t threads = threads_of(pool);
+  const std::size_t together = threads == 1 || chunks.size() >= 4 * threads ? 2 : 1;
   std::atomic<bool> sound = true;
-  for_chunks(planes, pool, [&](std::size_t, std::size_t c, const Chunk& chunk, ChunkScratch& scratch) {
-    auto& y = scratch.y;
-    y.resize(chunk.symbols + kernels::kBatch);
-    const ChunkPlace& place = front.value().chunks[c];
-    const ByteView words = in.subspan(place.words, place.sizes.words);
-    const ByteView raw = in.subspan(place.raw, place.sizes.raw);
-    if (!decode_chunk(coding, chunk, words, raw, decode_tables, values, scratch.tokens, {y.data(), chunk.symbols})) {
-      sound = false;
-      return;
+  const std::size_t groups = (chunks.size() + together - 1) / together;
+  share_items(pool, planes.symbols(), groups, [&](std::size_t, const auto& next) {
+    std::array<ChunkScratch, 2> scratch;
+    for (std::size_t g = next(); g < groups; g = next()) {
+      const std::size_t first = g * together;
+      if (!decode_chunks(how, first, std::min(together, chunks.size() - first), scratch, x)) sound = false;
     }
-    planes.store(chunk, y, kernels, scratch.planes, x);
   });
   if (!sound) return bad("a chunk does not hold the symbols of a tensor");
   if (head.exponent != 0) scale_values(x, head.exponent);

@@ -28,6 +28,12 @@ std::size_t frequency_band(std::size_t frequency, std::size_t edge) {
   return edge <= kBandEdge || frequency < 4 ? frequency : 4 + (frequency - 4) / 3;
 }
 
+// Rows of a batch.
+template <typename Float>
+std::array<Float*, 4> four_rows(Float* first) {
+  return {first, first + kBatch, first + 2 * kBatch, first + 3 * kBatch};
+}
+
 // By a power of 2.
 void scale(std::span<float> values, float factor) {
   if (factor == 1) return;
@@ -149,6 +155,17 @@ Planes::Place Planes::place(std::size_t block) const {
   return {block / (grid_width_ * grid_height_) * map_height_ * map_width_, top, left, std::min(width_, map_width_ - left)};
 }
 
+std::array<Planes::Place, kBatch> Planes::places_of(std::size_t first, std::size_t count) const {
+  std::array<Place, kBatch> places{};
+  for (std::size_t lane = 0; lane < count; ++lane) places[lane] = place(first + lane);
+  return places;
+}
+
+// How many columns of a full batch of whole blocks lie in fours.
+std::size_t Planes::fours_of(std::size_t count) const {
+  return count == kBatch && map_width_ % width_ == 0 && map_height_ % height_ == 0 ? width_ / 4 * 4 : 0;
+}
+
 // A full batch of columns, as those of text, that are neighbours in the tensor: a row of the batch is a stretch of the tensor.
 bool Planes::side_by_side(std::size_t first, std::size_t count) const {
   return width_ == 1 && count == kBatch && first % grid_width_ + kBatch <= grid_width_;
@@ -156,15 +173,16 @@ bool Planes::side_by_side(std::size_t first, std::size_t count) const {
 
 // Blocks to lanes: batch[k][lane] is value k of block first + lane. A block that reaches beyond the map repeats its last row and column.
 void Planes::gather(std::size_t first, std::size_t count, std::span<const float> x, float* batch) const {
-  std::array<Place, kBatch> places;
-  for (std::size_t lane = 0; lane < count; ++lane) places[lane] = place(first + lane);
+  const auto places = places_of(first, count);
   const bool columns = side_by_side(first, count);
-  const std::size_t fours = count == kBatch && map_width_ % width_ == 0 ? width_ / 4 * 4 : 0;
+  const std::size_t fours = fours_of(count);
   std::array<const float*, kBatch> rows;
   for (std::size_t r = 0; r < height_; ++r) {
     for (std::size_t lane = 0; lane < count; ++lane) {
       const Place& p = places[lane];
-      rows[lane] = x.data() + p.map + std::min(p.top + r, map_height_ - 1) * map_width_ + p.left;
+      const std::size_t at = p.map + std::min(p.top + r, map_height_ - 1) * map_width_ + p.left;
+      rows[lane] = x.data() + at;
+      __builtin_prefetch(x.data() + std::min(at + ahead(), x.size() - 1));
     }
     float* const out = batch + r * width_ * kBatch;
     if (columns) {
@@ -172,7 +190,8 @@ void Planes::gather(std::size_t first, std::size_t count, std::span<const float>
       continue;
     }
     for (std::size_t c = 0; c < fours; c += 4) {
-      for (std::size_t lane = 0; lane < kBatch; lane += 4) kernels::transpose_4x4(rows.data() + lane, c, out + c * kBatch + lane, kBatch);
+      const std::array<float*, 4> to = four_rows(out + c * kBatch);
+      for (std::size_t lane = 0; lane < kBatch; lane += 4) kernels::transpose_4x4(rows.data() + lane, c, to.data(), lane);
     }
     for (std::size_t c = fours; c < width_; ++c) {
       for (std::size_t lane = 0; lane < count; ++lane) out[c * kBatch + lane] = rows[lane][std::min(c, places[lane].width - 1)];
@@ -180,18 +199,31 @@ void Planes::gather(std::size_t first, std::size_t count, std::span<const float>
   }
 }
 
+// And back; what lies beyond the map is dropped.
 void Planes::scatter(std::size_t first, std::size_t count, const float* batch, std::span<float> x) const {
+  const auto places = places_of(first, count);
   const bool columns = side_by_side(first, count);
-  for (std::size_t lane = 0; lane < (columns ? 1 : count); ++lane) {
-    const Place p = place(first + lane);
-    for (std::size_t r = 0; r < std::min(height_, map_height_ - p.top); ++r) {
-      float* const to = x.data() + p.map + (p.top + r) * map_width_ + p.left;
-      const float* const from = batch + r * width_ * kBatch + lane;
-      if (columns) {
-        std::copy_n(from, kBatch, to);
-        continue;
-      }
-      for (std::size_t c = 0; c < p.width; ++c) to[c] = from[c * kBatch];
+  const std::size_t fours = fours_of(count);
+  std::array<float*, kBatch> rows;
+  for (std::size_t r = 0; r < height_; ++r) {
+    for (std::size_t lane = 0; lane < count; ++lane) {
+      const Place& p = places[lane];
+      const std::size_t at = p.map + std::min(p.top + r, map_height_ - 1) * map_width_ + p.left;
+      rows[lane] = x.data() + at;
+      __builtin_prefetch(x.data() + std::min(at + ahead(), x.size() - 1), 1);
+    }
+    const float* const from = batch + r * width_ * kBatch;
+    if (columns) {
+      if (places[0].top + r < map_height_) std::copy_n(from, kBatch, rows[0]);
+      continue;
+    }
+    for (std::size_t c = 0; c < fours; c += 4) {
+      const std::array<const float*, 4> four = four_rows(from + c * kBatch);
+      for (std::size_t lane = 0; lane < kBatch; lane += 4) kernels::transpose_4x4(four.data(), lane, rows.data() + lane, c);
+    }
+    for (std::size_t lane = 0; lane < count; ++lane) {
+      if (places[lane].top + r >= map_height_) continue;
+      for (std::size_t c = fours; c < places[lane].width; ++c) rows[lane][c] = from[c * kBatch + lane];
     }
   }
 }

@@ -1,11 +1,13 @@
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <span>
 #include <vector>
 
 #include "epipe/codec/kernels/kernels.h"
+#include "epipe/codec/kernels/transform.h"
 #include "epipe/wire/tensor_spec.h"
 
 // How the entropy codecs lay a tensor out: as units in chunks, and each chunk as planes of symbols.
@@ -101,6 +103,10 @@ class Planes {
     std::size_t width;  // of what lies inside the map
   };
   Place place(std::size_t block) const;
+  std::array<Place, kernels::kBatch> places_of(std::size_t first, std::size_t count) const;
+  std::size_t fours_of(std::size_t count) const;
+  // How far the next batch lies behind this one, about: the hardware does not foresee rows of blocks.
+  std::size_t ahead() const { return kernels::kBatch * unit_symbols(); }
   bool side_by_side(std::size_t first, std::size_t count) const;
   void gather(std::size_t first, std::size_t count, std::span<const float> x, float* batch) const;
   void scatter(std::size_t first, std::size_t count, const float* batch, std::span<float> x) const;

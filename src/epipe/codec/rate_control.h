@@ -18,10 +18,7 @@
 namespace epipe::codec {
 
 // Sums over 2^14 values, each in a fixed order: sixteen interleaved sums of squares, added up from the first to the last.
-struct BlockSums {
-  double energy = 0;
-  std::uint64_t nonzero = 0;
-};
+using BlockSums = kernels::EnergySum;
 inline constexpr std::size_t kSumBlock = 1U << 14U;
 
 // What has to be done to a whole tensor, wherever it lies.

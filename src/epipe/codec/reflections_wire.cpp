@@ -31,7 +31,7 @@ void write_levels(const Reflections& reflections, const kernels::Kernels& kernel
   std::vector<std::uint8_t> levels(y.size());
   TokenScratch scratch;
   CountedTokens counted;
-  counted.reset(planes.slots());
+  counted.reset(planes.slots(), planes.symbols());
   EncodedChunk encoded;
   tokenize(planes, chunk, y, dead_zone(1, {0.5F, 0.5F}), kernels, tokens.data(), levels.data(), scratch, &counted, &encoded.raw);
   std::vector<TokenCounts> counts;

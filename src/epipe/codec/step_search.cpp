@@ -130,7 +130,7 @@ const Sample::Trial& Sample::trial(float step, bool counted) const {
   last_.levels.resize(parts_.size());
   std::vector<TokenScratch> scratch(threads_of(pool_));
   if (counted) counts_.resize(scratch.size());
-  for (CountedTokens& counts : counts_) counts.reset(planes_.slots());
+  for (CountedTokens& counts : counts_) counts.reset(planes_.slots(), parts_.size() * parts_.front().y.size());
   for_parts([&](std::size_t thread, std::size_t i) {
     const Part& part = parts_[i];
     last_.tokens[i].resize(part.chunk.symbols);

@@ -30,22 +30,10 @@ void for_those_above(std::uint8_t limit, std::span<const std::uint8_t> bytes, Ea
   }
 }
 
-template <typename Each>
-void for_escapes(std::span<const std::uint8_t> tokens, Each&& each) {
-  for_those_above(kFirstEscape - 1, tokens, each);
-}
-
 bool any_escape(std::span<const std::uint8_t> tokens) {
   std::uint8_t largest = 0;
   for (const std::uint8_t token : tokens) largest = std::max(largest, token);
   return largest >= kFirstEscape;
-}
-
-void append_raw(std::span<const std::uint8_t> tokens, const float* y, const DeadZone& zone, kernels::BitWriter& raw) {
-  for_escapes(tokens, [&](std::size_t i) {
-    const unsigned bits = kernels::raw_bits(tokens[i]);
-    raw.put(static_cast<std::uint32_t>(kernels::level_of(y[i], zone)) & ((1U << bits) - 1), bits);
-  });
 }
 
 // Levels of a plane to the tables of its symbols.
@@ -88,33 +76,41 @@ void for_planes(const Planes& planes, const Chunk& chunk, Each&& each) {
 
 }  // namespace
 
-void CountedTokens::add(std::size_t slot, std::span<const std::uint8_t> tokens, const std::uint8_t* levels) {
-  TokenCounts* const even = sets_[0].data() + slot;
-  TokenCounts* const odd = sets_[1].data() + slot;
+template <std::size_t kSets>
+void CountedTokens::add_by(std::size_t slot, std::span<const std::uint8_t> tokens, const std::uint8_t* levels) {
+  std::array<TokenCounts*, kSets> sets;
+  for (std::size_t k = 0; k < kSets; ++k) sets[k] = sets_[k].data() + slot;
   std::size_t i = 0;
-  for (; i + 2 <= tokens.size(); i += 2) {
-    ++even[levels[i]][tokens[i]];
-    ++odd[levels[i + 1]][tokens[i + 1]];
+  for (; i + kSets <= tokens.size(); i += kSets) {
+    for (std::size_t k = 0; k < kSets; ++k) ++sets[k][levels[i + k]][tokens[i + k]];
   }
-  if (i < tokens.size()) ++even[levels[i]][tokens[i]];
+  for (; i < tokens.size(); ++i) ++sets[0][levels[i]][tokens[i]];
+}
+
+void CountedTokens::add(std::size_t slot, std::span<const std::uint8_t> tokens, const std::uint8_t* levels) {
+  used_ == kMostSets ? add_by<kMostSets>(slot, tokens, levels) : add_by<kFewestSets>(slot, tokens, levels);
 }
 
 void CountedTokens::add(const CountedTokens& other) {
-  for (std::size_t set = 0; set < 2; ++set) {
+  for (std::size_t set = 0; set < used_; ++set) {
     for (std::size_t s = 0; s < sets_[set].size(); ++s) {
       for (std::size_t t = 0; t < kernels::kTokens; ++t) sets_[set][s][t] += other.sets_[set][s][t];
     }
   }
 }
 
-void CountedTokens::reset(std::size_t slots) {
-  for (auto& set : sets_) set.assign(slots, TokenCounts{});
+void CountedTokens::reset(std::size_t slots, std::size_t symbols) {
+  constexpr std::size_t kMany = std::size_t{1} << 20U;  // symbols, beside which clearing and adding up sets is nothing
+  used_ = symbols >= kMany ? kMostSets : kFewestSets;
+  for (std::size_t set = 0; set < used_; ++set) sets_[set].assign(slots, TokenCounts{});
 }
 
 void CountedTokens::total(std::vector<TokenCounts>& all) const {
-  all.resize(sets_[0].size());
-  for (std::size_t s = 0; s < all.size(); ++s) {
-    for (std::size_t t = 0; t < kernels::kTokenRoom; ++t) all[s][t] = sets_[0][s][t] + sets_[1][s][t];
+  all = sets_[0];
+  for (std::size_t set = 1; set < used_; ++set) {
+    for (std::size_t s = 0; s < all.size(); ++s) {
+      for (std::size_t t = 0; t < kernels::kTokenRoom; ++t) all[s][t] += sets_[set][s][t];
+    }
   }
 }
 
@@ -132,11 +128,11 @@ void tokenize(const Planes& planes, const Chunk& chunk, std::span<const float> y
   if (raw == nullptr) return;
   raw->clear();
   if (!any_escape({tokens, chunk.symbols})) return;
-  raw->resize(3 * chunk.symbols + 8);
-  kernels::BitWriter writer(*raw);
-  append_raw({tokens, chunk.symbols}, y.data(), zone, writer);
+  scratch.raw.resize(3 * chunk.symbols);
+  kernels::BitWriter writer(scratch.raw);
+  kernels.write_raw({tokens, chunk.symbols}, y.data(), zone, writer);
   writer.finish();
-  raw->resize(writer.bytes());
+  append_bytes(*raw, ByteView(scratch.raw).first(writer.bytes()));
 }
 
 void add_shifts(const Planes& planes, const Chunk& chunk, std::span<const float> y, const DeadZone& zone, const std::uint8_t* tokens,
@@ -192,43 +188,61 @@ void encode_chunk(const Coding& coding, const Chunk& chunk, const std::uint8_t* 
   append_bytes(out, {encoder.out, words});
 }
 
-bool decode_chunk(const Coding& coding, const Chunk& chunk, ByteView words, ByteView raw, const kernels::DecodeTables& tables,
-                  std::span<const float> values, TokenScratch& scratch, std::span<float> y) {
+ChunkDecoder::ChunkDecoder(const Coding& coding, const ChunkSource& from, TokenScratch& scratch, std::span<float> y)
+    : coding_(coding),
+      chunk_(from.chunk),
+      scratch_(scratch),
+      y_(y),
+      context_(coding.planes, from.chunk, coding.kernels),
+      bits_(from.raw),
+      decoder_{coding.lanes, {}, nullptr, nullptr} {
   const std::size_t states = coding.lanes * sizeof(std::uint32_t);
-  if (words.size() < states || words.size() % 2 != 0) return false;
-  kernels::RansDecoder decoder{coding.lanes, {}, words.data() + states, words.data() + words.size()};
-  std::memcpy(decoder.states.data(), words.data(), states);
-  for (unsigned lane = 0; lane < coding.lanes; ++lane) {
-    if (decoder.states[lane] < kernels::kLowestState) return false;
+  sound_ = from.words.size() >= states && from.words.size() % 2 == 0;
+  if (!sound_) return;
+  decoder_.in = from.words.data() + states;
+  decoder_.end = from.words.data() + from.words.size();
+  std::memcpy(decoder_.states.data(), from.words.data(), states);
+  for (unsigned lane = 0; lane < coding.lanes; ++lane) sound_ &= decoder_.states[lane] >= kernels::kLowestState;
+  scratch.magnitudes.resize(chunk_.symbols);
+  const std::size_t longest = coding.planes.plane(chunk_, 0).length;
+  scratch.tokens.resize(longest);
+  scratch.table_of.resize(longest);
+}
+
+kernels::TokenRun ChunkDecoder::start_plane(std::size_t index) {
+  plane_ = coding_.planes.plane(chunk_, index);
+  std::uint8_t* const table_of = scratch_.table_of.data();
+  context_.levels(index, scratch_.magnitudes.data(), table_of);
+  tables_of(coding_, plane_, table_of, table_of);
+  return {&decoder_, {scratch_.tokens.data(), plane_.length}, table_of};
+}
+
+bool ChunkDecoder::finish_plane(std::span<const float> values) {
+  const std::span<const std::uint8_t> tokens(scratch_.tokens.data(), plane_.length);
+  float* const y = y_.data() + plane_.begin;
+  coding_.kernels.magnitudes_of(tokens, scratch_.magnitudes.data() + plane_.begin);
+  coding_.kernels.look_up(tokens, scratch_.table_of.data(), values.data(), y);
+  return coding_.kernels.read_raw(tokens, coding_.step, bits_, y);
+}
+
+bool decode_chunk(ChunkDecoder& chunk, const kernels::DecodeTables& tables, std::span<const float> values) {
+  if (!chunk.sound()) return false;
+  for (std::size_t p = 0; p < chunk.planes(); ++p) {
+    const kernels::TokenRun run = chunk.start_plane(p);
+    if (!chunk.kernels().decode_tokens(*run.decoder, run.tokens, run.table_of, tables.data()) || !chunk.finish_plane(values)) return false;
   }
-  kernels::BitReader bits(raw);
-  auto& magnitudes = scratch.magnitudes;
-  auto& tokens = scratch.tokens;
-  auto& table_of = scratch.table_of;
-  magnitudes.resize(chunk.symbols);
-  const std::size_t longest = coding.planes.plane(chunk, 0).length;
-  tokens.resize(longest);
-  table_of.resize(longest);
-  ContextModel context(coding.planes, chunk, coding.kernels);
-  bool enough = true;  // raw bits
-  for (std::size_t p = 0; p < coding.planes.plane_count(chunk); ++p) {
-    const Plane plane = coding.planes.plane(chunk, p);
-    const std::span<std::uint8_t> own(tokens.data(), plane.length);
-    context.levels(p, magnitudes.data(), table_of.data());
-    tables_of(coding, plane, table_of.data(), table_of.data());
-    if (!coding.kernels.decode_tokens(decoder, own, table_of.data(), tables.data())) return false;
-    coding.kernels.magnitudes_of(own, magnitudes.data() + plane.begin);
-    coding.kernels.look_up(own, table_of.data(), values.data(), y.data() + plane.begin);
-    for_escapes(own, [&](std::size_t i) {
-      const unsigned width = kernels::raw_bits(own[i]);
-      enough = enough && bits.available() >= width;
-      if (!enough) return;
-      const auto level = kernels::escape_base(own[i]) + static_cast<std::int32_t>(bits.take(width));
-      y[plane.begin + i] = level_value(level, kernels::is_negative(own[i]), coding.tables.shifts[table_of[i]], coding.step);
-    });
-    if (!enough) return false;
+  return chunk.finished();
+}
+
+bool decode_two_chunks(ChunkDecoder& a, ChunkDecoder& b, const kernels::DecodeTables& tables, std::span<const float> values) {
+  if (!a.sound() || !b.sound()) return false;
+  if (a.planes() != b.planes()) return decode_chunk(a, tables, values) && decode_chunk(b, tables, values);
+  for (std::size_t p = 0; p < a.planes(); ++p) {
+    const kernels::TokenRun first = a.start_plane(p);
+    const kernels::TokenRun second = b.start_plane(p);
+    if (!a.kernels().decode_two(first, second, tables.data()) || !a.finish_plane(values) || !b.finish_plane(values)) return false;
   }
-  return finished(decoder) && bits.available() < 8;
+  return a.finished() && b.finished();
 }
 
 }  // namespace epipe::codec

@@ -252,6 +252,9 @@ std::vector<float> token_values(const TokenTables& tables, float step) {
       values[t * kernels::kTokenRoom + token] =
           level_value(kernels::magnitude_of(token), kernels::is_negative(token), tables.shifts[t], step);
     }
+    for (std::size_t token = kernels::kFirstEscape; token < kernels::kTokens; ++token) {
+      values[t * kernels::kTokenRoom + token] = static_cast<float>(tables.shifts[t][1]) * 0x1p-8F;
+    }
   }
   return values;
 }

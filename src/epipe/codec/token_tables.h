@@ -55,7 +55,7 @@ void write_tables(const TokenTables& tables, std::size_t levels, Bytes& out);
 // Takes them off the front of `in`.
 Result<TokenTables> read_tables(ByteReader& in, std::size_t slots, std::size_t levels);
 
-// What a table's tokens stand for, by table and token, kTokenRoom each; 0 for escapes.
+// What a table's tokens stand for, by table and token, kTokenRoom each; for escapes what to take off |q|, in steps.
 std::vector<float> token_values(const TokenTables& tables, float step);
 
 // (|q| - shift) * step with q's sign.

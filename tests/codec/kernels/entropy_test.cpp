@@ -4,6 +4,7 @@
 #include <bit>
 #include <random>
 
+#include "epipe/codec/kernels/bits.h"
 #include "epipe/codec/kernels/contexts.h"
 #include "epipe/codec/kernels/kernels.h"
 #include "epipe/codec/kernels/rans.h"
@@ -104,6 +105,124 @@ TEST_P(EntropyKernels, CodeTokensLikeTheReferenceAndBack) {
       ASSERT_TRUE(simd().decode_tokens(decoder, tokens, second.table_of.data(), tables.data()));
       ASSERT_EQ(tokens, second.tokens) << n;
       EXPECT_TRUE(finished(decoder));
+    }
+  }
+}
+
+TEST_P(EntropyKernels, DecodeTwoRunsAtOnceLikeOneAfterTheOther) {
+  const DecodeTables tables(some_tables());
+  for (const unsigned lanes : {4U, 32U}) {
+    for (const auto& [n, m] : {std::pair<std::size_t, std::size_t>{0, 100}, {33, 33}, {1000, 5001}, {4096, 1}}) {
+      const std::array<Message, 2> sent = {random_message(n, 1), random_message(m, 2)};
+      std::array<Coded, 2> coded;
+      std::array<RansDecoder, 2> decoders;
+      std::array<std::vector<std::uint8_t>, 2> tokens;
+      for (std::size_t k = 0; k < 2; ++k) {
+        coded[k] = encoded(simd(), lanes, sent[k], {});
+        decoders[k] = {lanes, coded[k].states, coded[k].words.data(), coded[k].words.data() + coded[k].words.size()};
+        tokens[k].resize(sent[k].tokens.size());
+      }
+      ASSERT_TRUE(simd().decode_two({&decoders[0], tokens[0], sent[0].table_of.data()}, {&decoders[1], tokens[1], sent[1].table_of.data()},
+                                    tables.data()));
+      for (std::size_t k = 0; k < 2; ++k) {
+        ASSERT_EQ(tokens[k], sent[k].tokens) << n << ' ' << m;
+        EXPECT_TRUE(finished(decoders[k])) << n << ' ' << m;
+      }
+    }
+  }
+}
+
+TEST_P(EntropyKernels, DecodeTwoRunsFailWhenTheWordsOfEitherRunOut) {
+  const DecodeTables tables(some_tables());
+  const Message message = random_message(3000, 4);
+  const Coded coded = encoded(scalar(), 32, message, {});
+  for (const std::size_t shorter : {0U, 1U, 2U}) {  // neither, the first, the second
+    std::array<RansDecoder, 2> decoders;
+    std::array<std::vector<std::uint8_t>, 2> tokens;
+    for (std::size_t k = 0; k < 2; ++k) {
+      const std::size_t missing = shorter == k + 1 ? 2 : 0;
+      decoders[k] = {32, coded.states, coded.words.data(), coded.words.data() + coded.words.size() - missing};
+      tokens[k].resize(message.tokens.size());
+    }
+    EXPECT_EQ(simd().decode_two({&decoders[0], tokens[0], message.table_of.data()}, {&decoders[1], tokens[1], message.table_of.data()},
+                                tables.data()),
+              shorter == 0);
+  }
+}
+
+// Values whose tokens escape often, and with up to 19 raw bits.
+std::vector<float> values_with_escapes(std::size_t n, std::uint32_t seed) {
+  auto values = normal_values(n, seed);
+  for (std::size_t i = 0; i < n; ++i) values[i] *= i % 3 == 0 ? 40.0F : i % 97 < 9 ? 3e5F : 0.5F;
+  return values;
+}
+
+Bytes raw_of(const Kernels& kernels, const std::vector<std::uint8_t>& tokens, const std::vector<float>& values, const DeadZone& zone) {
+  Bytes raw(3 * tokens.size() + 1);
+  BitWriter writer(raw);
+  kernels.write_raw(tokens, values.data(), zone, writer);
+  writer.finish();
+  raw.resize(writer.bytes());
+  return raw;
+}
+
+TEST_P(EntropyKernels, WriteRawBitsLikeTheReferenceAndReadThemBack) {
+  const DeadZone zone{1, 0.6F, 0.45F};
+  for (const std::size_t n : kTokenSizes) {
+    const auto values = values_with_escapes(n, 12);
+    std::vector<std::uint8_t> tokens(n);
+    scalar().quantize(values, zone, tokens.data());
+    const Bytes raw = raw_of(simd(), tokens, values, zone);
+    ASSERT_EQ(raw, raw_of(scalar(), tokens, values, zone)) << n;
+    const float step = 0.3F;
+    std::vector<float> actual(n, 0.125F);  // what to take off
+    BitReader reader(raw);
+    ASSERT_TRUE(simd().read_raw(tokens, step, reader, actual.data()));
+    EXPECT_LT(reader.available(), 8U);
+    for (std::size_t i = 0; i < n; ++i) {
+      const float magnitude = (static_cast<float>(level_of(values[i], zone)) - 0.125F) * step;
+      ASSERT_EQ(actual[i], tokens[i] < kFirstEscape ? 0.125F : values[i] < 0 ? -magnitude : magnitude) << n << ' ' << i;
+    }
+    if (raw.empty()) continue;
+    BitReader short_reader(ByteView(raw).first(raw.size() - 1));
+    EXPECT_FALSE(simd().read_raw(tokens, step, short_reader, actual.data())) << n;
+  }
+}
+
+TEST_P(EntropyKernels, AddUpEnergyLikeTheReference) {
+  for (const std::size_t n : kTokenSizes) {
+    for (auto [name, x] : hard_values(n, 14)) {
+      for (std::size_t i = 0; i < n; i += 5) x[i] = i % 2 == 0 ? 0.0F : -0.0F;
+      const EnergySum expected = scalar().energy(x);
+      const EnergySum actual = simd().energy(x);
+      ASSERT_EQ(std::bit_cast<std::uint64_t>(actual.energy), std::bit_cast<std::uint64_t>(expected.energy)) << name << ' ' << n;
+      ASSERT_EQ(actual.nonzero, expected.nonzero) << name << ' ' << n;
+    }
+  }
+}
+
+TEST(Bits, ComeBackWhateverTheirWidthsAndWhereverTheBytesEnd) {
+  std::mt19937_64 engine(3);
+  for (std::size_t fields = 0; fields < 60; ++fields) {
+    std::vector<std::pair<std::uint64_t, unsigned>> sent;
+    std::size_t bits = 0;
+    for (std::size_t i = 0; i < fields; ++i) {
+      const auto width = static_cast<unsigned>(1 + engine() % 56);
+      sent.emplace_back(engine() & ((std::uint64_t{1} << width) - 1), width);
+      bits += width;
+    }
+    Bytes bytes((bits + 7) / 8);  // not one more
+    BitWriter writer(bytes);
+    for (const auto& [value, width] : sent) writer.put(value, width);
+    writer.finish();
+    ASSERT_EQ(writer.bytes(), bytes.size());
+    BitReader reader(bytes);
+    std::size_t taken = 0;
+    for (const auto& [value, width] : sent) {
+      ASSERT_EQ(reader.available(), 8 * bytes.size() - taken);
+      ASSERT_EQ(reader.take(width), value);
+      taken += width;
+      ASSERT_EQ(reader.bytes(), (taken + 7) / 8);
     }
   }
 }

@@ -9,6 +9,7 @@
 #include <cstring>
 
 #include "epipe/base/cpu_level.h"
+#include "epipe/codec/kernels/bits.h"
 #include "epipe/codec/kernels/key.h"
 #include "epipe/codec/kernels/rans.h"
 #include "epipe/codec/kernels/scalar.h"
@@ -24,7 +25,11 @@ constexpr std::size_t kLanes = 8;
 using Floats = __m256;
 using Ints = __m256i;
 using Mask = __m256i;
+using Doubles = __m256d;
 
+inline Doubles no_doubles() { return _mm256_setzero_pd(); }
+inline Doubles load_doubles(const float* p) { return _mm256_cvtps_pd(_mm_loadu_ps(p)); }
+inline Doubles add_squares(Doubles v, Doubles sums) { return _mm256_fmadd_pd(v, v, sums); }
 inline Floats load_floats(const float* p) { return _mm256_loadu_ps(p); }
 inline void store_floats(float* p, Floats v) { _mm256_storeu_ps(p, v); }
 inline Floats all_floats(float v) { return _mm256_set1_ps(v); }
@@ -52,13 +57,9 @@ inline Ints all_words(std::uint16_t v) { return _mm256_set1_epi16(static_cast<sh
 inline Ints decayed_words(Ints mean, Ints m) {  // mean - mean / 8 + 16 m
   return _mm256_add_epi16(_mm256_sub_epi16(mean, _mm256_srli_epi16(mean, 3)), _mm256_slli_epi16(m, 4));
 }
-inline Ints count_reached_words(Ints counts, Ints v, Ints limit) {  // below 2^15
-  return _mm256_sub_epi16(counts, _mm256_cmpeq_epi16(_mm256_max_epi16(v, limit), v));
-}
-inline void narrow_words(std::uint8_t* p, Ints v) {
-  const __m256i packed = _mm256_permute4x64_epi64(_mm256_packus_epi16(v, v), 0x08);
-  _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm256_castsi256_si128(packed));
-}
+inline Ints eighth_words(Ints v) { return _mm256_srli_epi16(v, 3); }
+inline Ints at_most_one(Ints v) { return _mm256_min_epu16(v, _mm256_set1_epi16(1)); }
+inline Ints narrow_words(Ints low, Ints high) { return _mm256_permute4x64_epi64(_mm256_packus_epi16(low, high), 0xd8); }  // to bytes
 inline Floats add(Floats a, Floats b) { return _mm256_add_ps(a, b); }
 inline Ints add(Ints a, Ints b) { return _mm256_add_epi32(a, b); }
 inline Floats sub(Floats a, Floats b) { return _mm256_sub_ps(a, b); }
@@ -71,6 +72,12 @@ inline Floats fma(Floats a, Floats b, Floats c) { return _mm256_fmadd_ps(a, b, c
 inline Ints round_to_ints(Floats v) { return _mm256_cvtps_epi32(v); }
 inline Ints truncate_to_ints(Floats v) { return _mm256_cvttps_epi32(v); }
 inline Floats to_floats(Ints v) { return _mm256_cvtepi32_ps(v); }
+inline Floats unsigned_to_floats(Ints v) {  // rounded once
+  const Floats high = _mm256_cvtepi32_ps(_mm256_srli_epi32(v, 16));
+  const Floats low = _mm256_cvtepi32_ps(_mm256_and_si256(v, _mm256_set1_epi32(0xffff)));
+  return _mm256_fmadd_ps(high, _mm256_set1_ps(65536), low);
+}
+inline Floats estimated_inverse(Floats v) { return _mm256_rcp_ps(v); }  // 12 bits or more
 inline Ints or_(Ints a, Ints b) { return _mm256_or_si256(a, b); }
 inline Ints and_(Ints a, Ints b) { return _mm256_and_si256(a, b); }
 inline Ints xor_(Ints a, Ints b) { return _mm256_xor_si256(a, b); }
@@ -89,7 +96,19 @@ inline Ints keep_if(Mask m, Ints v) { return _mm256_and_si256(m, v); }  // 0 els
 inline Ints count_if(Ints counts, Mask m) { return _mm256_sub_epi32(counts, m); }
 inline unsigned mask_bits(Mask m) { return static_cast<unsigned>(_mm256_movemask_ps(_mm256_castsi256_ps(m))); }
 inline Floats gather(const float* table, Ints index) { return _mm256_i32gather_ps(table, index, 4); }
-inline Ints gather(const std::uint32_t* table, Ints index) { return _mm256_i32gather_epi32(reinterpret_cast<const int*>(table), index, 4); }
+// table[index] by scalar loads: a gather of the hardware's takes longer on Zen 4 and 5, and on Intel since its microcode hides old data.
+inline __m128i pick(const std::uint32_t* table, __m128i index) {
+  const auto two = [table](std::uint64_t at) {
+    const __m128i first = _mm_cvtsi32_si128(static_cast<int>(table[static_cast<std::uint32_t>(at)]));
+    return _mm_insert_epi32(first, static_cast<int>(table[at >> 32]), 1);
+  };
+  return _mm_unpacklo_epi64(two(static_cast<std::uint64_t>(_mm_cvtsi128_si64(index))),
+                            two(static_cast<std::uint64_t>(_mm_extract_epi64(index, 1))));
+}
+inline Ints pick(const std::uint32_t* table, Ints index) {
+  const __m128i low = pick(table, _mm256_castsi256_si128(index));
+  return _mm256_inserti128_si256(_mm256_castsi128_si256(low), pick(table, _mm256_extracti128_si256(index, 1)), 1);
+}
 inline std::uint64_t sum(Ints v) {
   std::array<std::uint32_t, kLanes> lanes;
   std::memcpy(lanes.data(), &v, sizeof(v));

@@ -8,6 +8,7 @@
 #include <cstring>
 
 #include "epipe/base/cpu_level.h"
+#include "epipe/codec/kernels/bits.h"
 #include "epipe/codec/kernels/key.h"
 #include "epipe/codec/kernels/rans.h"
 #include "epipe/codec/kernels/scalar.h"
@@ -23,7 +24,11 @@ constexpr std::size_t kLanes = 16;
 using Floats = __m512;
 using Ints = __m512i;
 using Mask = __mmask16;
+using Doubles = __m512d;
 
+inline Doubles no_doubles() { return _mm512_setzero_pd(); }
+inline Doubles load_doubles(const float* p) { return _mm512_cvtps_pd(_mm256_loadu_ps(p)); }
+inline Doubles add_squares(Doubles v, Doubles sums) { return _mm512_fmadd_pd(v, v, sums); }
 inline Floats load_floats(const float* p) { return _mm512_loadu_ps(p); }
 inline void store_floats(float* p, Floats v) { _mm512_storeu_ps(p, v); }
 inline Floats all_floats(float v) { return _mm512_set1_ps(v); }
@@ -49,10 +54,11 @@ inline Ints all_words(std::uint16_t v) { return _mm512_set1_epi16(static_cast<sh
 inline Ints decayed_words(Ints mean, Ints m) {  // mean - mean / 8 + 16 m
   return _mm512_add_epi16(_mm512_sub_epi16(mean, _mm512_srli_epi16(mean, 3)), _mm512_slli_epi16(m, 4));
 }
-inline Ints count_reached_words(Ints counts, Ints v, Ints limit) {
-  return _mm512_mask_add_epi16(counts, _mm512_cmpge_epu16_mask(v, limit), counts, _mm512_set1_epi16(1));
+inline Ints eighth_words(Ints v) { return _mm512_srli_epi16(v, 3); }
+inline Ints at_most_one(Ints v) { return _mm512_min_epu16(v, _mm512_set1_epi16(1)); }
+inline Ints narrow_words(Ints low, Ints high) {  // to bytes
+  return _mm512_inserti64x4(_mm512_castsi256_si512(_mm512_cvtepi16_epi8(low)), _mm512_cvtepi16_epi8(high), 1);
 }
-inline void narrow_words(std::uint8_t* p, Ints v) { _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), _mm512_cvtepi16_epi8(v)); }
 inline Floats add(Floats a, Floats b) { return _mm512_add_ps(a, b); }
 inline Ints add(Ints a, Ints b) { return _mm512_add_epi32(a, b); }
 inline Floats sub(Floats a, Floats b) { return _mm512_sub_ps(a, b); }
@@ -65,6 +71,8 @@ inline Floats fma(Floats a, Floats b, Floats c) { return _mm512_fmadd_ps(a, b, c
 inline Ints round_to_ints(Floats v) { return _mm512_cvtps_epi32(v); }
 inline Ints truncate_to_ints(Floats v) { return _mm512_cvttps_epi32(v); }
 inline Floats to_floats(Ints v) { return _mm512_cvtepi32_ps(v); }
+inline Floats unsigned_to_floats(Ints v) { return _mm512_cvtepu32_ps(v); }  // rounded once
+inline Floats estimated_inverse(Floats v) { return _mm512_rcp14_ps(v); }    // 12 bits or more
 inline Ints or_(Ints a, Ints b) { return _mm512_or_si512(a, b); }
 inline Ints and_(Ints a, Ints b) { return _mm512_and_si512(a, b); }
 inline Ints xor_(Ints a, Ints b) { return _mm512_xor_si512(a, b); }
@@ -83,7 +91,23 @@ inline Ints keep_if(Mask m, Ints v) { return _mm512_maskz_mov_epi32(m, v); }  //
 inline Ints count_if(Ints counts, Mask m) { return _mm512_mask_add_epi32(counts, m, counts, _mm512_set1_epi32(1)); }
 inline unsigned mask_bits(Mask m) { return m; }
 inline Floats gather(const float* table, Ints index) { return _mm512_i32gather_ps(index, table, 4); }
-inline Ints gather(const std::uint32_t* table, Ints index) { return _mm512_i32gather_epi32(index, table, 4); }
+// table[index] by scalar loads: a gather of the hardware's takes longer on Zen 4 and 5, and on Intel since its microcode hides old data.
+inline __m128i pick(const std::uint32_t* table, __m128i index) {
+  const auto two = [table](std::uint64_t at) {
+    const __m128i first = _mm_cvtsi32_si128(static_cast<int>(table[static_cast<std::uint32_t>(at)]));
+    return _mm_insert_epi32(first, static_cast<int>(table[at >> 32]), 1);
+  };
+  return _mm_unpacklo_epi64(two(static_cast<std::uint64_t>(_mm_cvtsi128_si64(index))),
+                            two(static_cast<std::uint64_t>(_mm_extract_epi64(index, 1))));
+}
+inline __m256i pick(const std::uint32_t* table, __m256i index) {
+  const __m128i low = pick(table, _mm256_castsi256_si128(index));
+  return _mm256_inserti128_si256(_mm256_castsi128_si256(low), pick(table, _mm256_extracti128_si256(index, 1)), 1);
+}
+inline Ints pick(const std::uint32_t* table, Ints index) {
+  const __m256i low = pick(table, _mm512_castsi512_si256(index));
+  return _mm512_inserti64x4(_mm512_castsi256_si512(low), pick(table, _mm512_extracti64x4_epi64(index, 1)), 1);
+}
 inline std::uint64_t sum(Ints v) {
   std::array<std::uint32_t, kLanes> lanes;
   std::memcpy(lanes.data(), &v, sizeof(v));
@@ -99,13 +123,16 @@ inline std::size_t compress(Ints v, unsigned bits, Key* p) {
   return static_cast<std::size_t>(__builtin_popcount(bits));
 }
 
-// Writes the low words of the lanes whose bit is set so that they end at p. Returns where they begin.
+// Writes the low words of the lanes whose bit is set so that they end at p; up to 32 bytes before p may be overwritten. Returns
+// where they begin.
 inline std::byte* store_words_before(std::byte* p, Ints v, unsigned bits) {
   const auto count = static_cast<unsigned>(__builtin_popcount(bits));
-  p -= 2 * static_cast<std::ptrdiff_t>(count);
-  const __m256i words = _mm512_cvtepi32_epi16(_mm512_maskz_compress_epi32(static_cast<Mask>(bits), v));
-  _mm256_mask_storeu_epi16(p, static_cast<__mmask16>((1U << count) - 1), words);
-  return p;
+  const __m512i packed = _mm512_maskz_compress_epi32(static_cast<Mask>(bits), v);
+  const __m512i lanes = _mm512_set_epi32(15, 14, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0);
+  const __m512i last = _mm512_add_epi32(lanes, _mm512_set1_epi32(static_cast<int>(count)));  // modulo 16: the last lanes get the words
+  const __m256i words = _mm512_cvtepi32_epi16(_mm512_permutexvar_epi32(last, packed));
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(p - 32), words);
+  return p - 2 * static_cast<std::ptrdiff_t>(count);
 }
 // Consecutive words at p to the lanes whose bit is set; 32 bytes are read. The other lanes mean nothing.
 inline Ints spread_words(const std::byte* p, unsigned bits) {

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <cstring>
 
 #include "epipe/base/bytes.h"
 
@@ -13,7 +14,12 @@ class BitWriter {
 
   void put(std::uint64_t value, unsigned bits) {
     pending_ |= value << filled_;
-    for (filled_ += bits; filled_ >= 8; filled_ -= 8, pending_ >>= 8) out_[at_++] = static_cast<std::byte>(pending_);
+    filled_ += bits;
+    const unsigned whole = filled_ / 8;  // at most 7 bytes
+    std::memcpy(out_.data() + at_, &pending_, out_.size() - at_ >= sizeof pending_ ? sizeof pending_ : whole);
+    at_ += whole;
+    pending_ >>= 8 * whole;
+    filled_ %= 8;
   }
   void finish() {
     if (filled_ > 0) out_[at_++] = static_cast<std::byte>(pending_);
@@ -34,16 +40,30 @@ class BitReader {
   explicit BitReader(ByteView in) : in_(in) {}
 
   std::uint64_t take(unsigned bits) {
-    for (; filled_ < bits; filled_ += 8) pending_ |= static_cast<std::uint64_t>(in_[at_++]) << filled_;
+    if (filled_ < bits) refill(bits);
     const std::uint64_t value = pending_ & ((std::uint64_t{1} << bits) - 1);
     pending_ >>= bits;
     filled_ -= bits;
     return value;
   }
   std::size_t available() const { return 8 * (in_.size() - at_) + filled_; }  // bits
-  std::size_t bytes() const { return at_; }                                   // taken so far, the last one perhaps in part
+  std::size_t bytes() const { return at_ - filled_ / 8; }                     // taken so far, the last one perhaps in part
 
  private:
+  // Eight bytes at once where they are there; what does not fit above the bits that are left is read again.
+  void refill(unsigned bits) {
+    if (in_.size() - at_ >= sizeof pending_) {
+      std::uint64_t word;
+      std::memcpy(&word, in_.data() + at_, sizeof word);
+      pending_ |= word << filled_;
+      const unsigned whole = (63 - filled_) / 8;
+      at_ += whole;
+      filled_ += 8 * whole;
+      return;
+    }
+    for (; filled_ < bits; filled_ += 8) pending_ |= static_cast<std::uint64_t>(in_[at_++]) << filled_;
+  }
+
   ByteView in_;
   std::size_t at_ = 0;
   std::uint64_t pending_ = 0;

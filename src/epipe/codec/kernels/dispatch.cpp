@@ -18,6 +18,7 @@ const Kernels& scalar() {
   static constexpr Kernels kTable = {
       "scalar",
       scalar_impl::key_range,
+      scalar_impl::energy,
       scalar_impl::store_fp32,
       scalar_impl::load_fp32,
       scalar_impl::store_fp16,
@@ -41,6 +42,9 @@ const Kernels& scalar() {
       scalar_impl::map_bytes,
       scalar_impl::encode_tokens,
       scalar_impl::decode_tokens,
+      scalar_impl::decode_two,
+      scalar_impl::write_raw,
+      scalar_impl::read_raw,
   };
   return kTable;
 }

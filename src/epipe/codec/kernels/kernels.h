@@ -65,6 +65,11 @@ struct BracketScan {
   bool fits;
 };
 
+struct EnergySum {
+  double energy = 0;
+  std::uint64_t nonzero = 0;
+};
+
 struct DeadZone;
 struct BlockTransform;
 struct ChannelMatrix;
@@ -72,12 +77,18 @@ struct ReflectionRows;
 struct RansEncoder;
 struct RansDecoder;
 struct ParentPlanes;
+class BitWriter;
+class BitReader;
+struct TokenRun;
 
 struct Kernels {
   std::string_view name;  // "scalar", "avx2", "avx512"
 
   // Smallest and largest key; x must not be empty.
   KeyRange (*key_range)(std::span<const float> x, KeyOf of);
+
+  // Sixteen interleaved float64 sums of squares, added up from the first to the last, and how many values are not 0.
+  EnergySum (*energy)(std::span<const float> x);
 
   // Floats to bytes and back, as they are or as 16-bit floats. False when a value is NaN or Inf, or rounds to Inf.
   bool (*store_fp32)(std::span<const float> x, MutableBytes out);
@@ -123,6 +134,12 @@ struct Kernels {
   void (*encode_tokens)(RansEncoder& encoder, std::span<const std::uint8_t> tokens, const std::uint8_t* table_of,
                         const std::uint32_t* tables);
   bool (*decode_tokens)(RansDecoder& decoder, std::span<std::uint8_t> tokens, const std::uint8_t* table_of, const std::uint32_t* tables);
+  // Both runs, of different decoders, as decode_tokens() does one after the other; together they wait less for their states.
+  bool (*decode_two)(const TokenRun& a, const TokenRun& b, const std::uint32_t* tables);
+  // The raw bits of the tokens that have some, from the values they were made of; three bytes per token always suffice.
+  void (*write_raw)(std::span<const std::uint8_t> tokens, const float* y, const DeadZone& zone, BitWriter& out);
+  // And back: y[i], which holds what to take off |q| in steps, becomes the value. False when the bits run out.
+  bool (*read_raw)(std::span<const std::uint8_t> tokens, float step, BitReader& in, float* y);
 };
 
 const Kernels& scalar();

@@ -83,5 +83,9 @@ bool decode_tokens(RansDecoder& decoder, std::span<std::uint8_t> tokens, const s
   return decode_tokens_from(0, decoder, tokens, table_of, tables);
 }
 
+bool decode_two(const TokenRun& a, const TokenRun& b, const std::uint32_t* tables) {
+  return decode_tokens(*a.decoder, a.tokens, a.table_of, tables) && decode_tokens(*b.decoder, b.tokens, b.table_of, tables);
+}
+
 }  // namespace scalar_impl
 }  // namespace epipe::kernels

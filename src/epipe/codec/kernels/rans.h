@@ -58,6 +58,13 @@ struct RansDecoder {
   const std::byte* end = nullptr;
 };
 
+// Symbols in a row, each with its table.
+struct TokenRun {
+  RansDecoder* decoder;
+  std::span<std::uint8_t> tokens;
+  const std::uint8_t* table_of;
+};
+
 RansEncoder start_encoder(unsigned lanes, MutableBytes room);
 
 // True when every state is back at the start and no word is left: the symbols are those that were encoded.

@@ -62,6 +62,20 @@ KeyRange key_range(std::span<const float> x, KeyOf of) {
   return range;
 }
 
+EnergySum energy(std::span<const float> x) {
+  constexpr std::size_t kSums = 16;
+  std::array<double, kSums> sums{};
+  EnergySum all;
+  std::size_t i = 0;
+  for (; i + kSums <= x.size(); i += kSums) {
+    for (std::size_t j = 0; j < kSums; ++j) sums[j] += static_cast<double>(x[i + j]) * x[i + j];
+  }
+  for (; i < x.size(); ++i) sums[0] += static_cast<double>(x[i]) * x[i];
+  for (const float v : x) all.nonzero += v != 0 ? 1U : 0U;
+  for (const double sum : sums) all.energy += sum;
+  return all;
+}
+
 bool store_fp32(std::span<const float> x, MutableBytes out) {
   bool finite = true;
   for (std::size_t i = 0; i < x.size(); ++i) {

@@ -10,6 +10,7 @@
 namespace epipe::kernels::scalar_impl {
 
 KeyRange key_range(std::span<const float> x, KeyOf of);
+EnergySum energy(std::span<const float> x);
 bool store_fp32(std::span<const float> x, MutableBytes out);
 bool load_fp32(ByteView in, std::span<float> out);
 bool store_fp16(std::span<const float> x, MutableBytes out);
@@ -36,6 +37,9 @@ void neighbour_levels(const std::uint8_t* before, std::size_t n, std::uint8_t* o
 void map_bytes(std::span<const std::uint8_t> in, const std::array<std::uint8_t, 16>& map, std::uint8_t* out);
 void encode_tokens(RansEncoder& encoder, std::span<const std::uint8_t> tokens, const std::uint8_t* table_of, const std::uint32_t* tables);
 bool decode_tokens(RansDecoder& decoder, std::span<std::uint8_t> tokens, const std::uint8_t* table_of, const std::uint32_t* tables);
+bool decode_two(const TokenRun& a, const TokenRun& b, const std::uint32_t* tables);
+void write_raw(std::span<const std::uint8_t> tokens, const float* y, const DeadZone& zone, BitWriter& out);
+bool read_raw(std::span<const std::uint8_t> tokens, float step, BitReader& in, float* y);
 
 // The same for symbols of which the first belongs to this lane.
 void encode_tokens_from(std::size_t lane, RansEncoder& encoder, std::span<const std::uint8_t> tokens, const std::uint8_t* table_of,

@@ -51,6 +51,32 @@ KeyRange key_range(std::span<const float> x, KeyOf of) {
   return of == KeyOf::kValue ? key_range_of<KeyOf::kValue>(x) : key_range_of<KeyOf::kMagnitude>(x);
 }
 
+// ---- energy: sixteen interleaved sums in registers; a float's square is exact in float64, so fma rounds like a product and a sum ----
+
+EnergySum energy(std::span<const float> x) {
+  constexpr std::size_t kSums = 16;
+  constexpr std::size_t kRegistersOfSums = 2 * kSums / kLanes;
+  const std::size_t full = x.size() / kSums * kSums;
+  Doubles sums[kRegistersOfSums];  // NOLINT(*-avoid-c-arrays): a template would drop the alignment
+  Ints zeros = all_ints(0);
+  for (auto& sum : sums) sum = no_doubles();
+  for (std::size_t i = 0; i < full; i += kSums) {
+    for (std::size_t r = 0; r < kRegistersOfSums; ++r) sums[r] = add_squares(load_doubles(x.data() + i + r * kLanes / 2), sums[r]);
+    for (std::size_t j = 0; j < kSums; j += kLanes) {
+      zeros = count_if(zeros, equal(shift_left(bits_of(load_floats(x.data() + i + j)), 1), all_ints(0)));
+    }
+  }
+  std::array<double, kSums> parts;
+  std::memcpy(parts.data(), sums, sizeof parts);
+  EnergySum all{0, full - sum(zeros)};
+  for (std::size_t i = full; i < x.size(); ++i) {
+    parts[0] += static_cast<double>(x[i]) * x[i];
+    all.nonzero += x[i] != 0 ? 1U : 0U;
+  }
+  for (const double part : parts) all.energy += part;
+  return all;
+}
+
 // ---- floats as bytes; what the compiler vectorises by itself is left to it ----
 
 // Copies 32-bit words and returns the largest magnitude among them.
@@ -371,12 +397,14 @@ void decode_table(ByteView in, std::span<const float> table, unsigned bits, std:
 
 #include "epipe/codec/kernels/simd_brackets.inc.h"
 #include "epipe/codec/kernels/simd_entropy.inc.h"
+#include "epipe/codec/kernels/simd_raw.inc.h"
 
 constexpr Kernels simd_table(std::string_view name) {
-  return {name,         key_range,   store_fp32,    load_fp32,     store_fp16,     load_fp16,        store_bf16,        load_bf16,
-          encode_runs,  decode_runs, encode_search, decode_table,  scan_brackets,  transform_blocks, multiply_channels, reflect,
-          quantize,     look_up,     magnitudes_of, parent_levels, running_levels, neighbour_levels, map_bytes,         encode_tokens,
-          decode_tokens};
+  return {name,          key_range,     energy,         store_fp32,       load_fp32,        store_fp16,        load_fp16,
+          store_bf16,    load_bf16,     encode_runs,    decode_runs,      encode_search,    decode_table,      scan_brackets,
+          transform_blocks, multiply_channels, reflect, quantize,         look_up,          magnitudes_of,     parent_levels,
+          running_levels, neighbour_levels, map_bytes,  encode_tokens,    decode_tokens,    decode_two,        write_raw,
+          read_raw};
 }
 
 // NOLINTEND(misc-definitions-in-headers)

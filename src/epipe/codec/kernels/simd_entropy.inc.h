@@ -1,6 +1,17 @@
 // The entropy coder's kernels in terms of the lane operations of avx2.cpp and avx512.cpp, as in simd.inc.h.
 // NOLINTBEGIN(misc-definitions-in-headers): the namespace is unnamed, one per including file
 
+constexpr std::size_t kByteLanes = 4 * kLanes;
+
+// Calls each(i) for steps that cover 0 ... n - 1; the last may overlap the one before it. Rows are short, so what would be left over
+// matters. n is at least kStep.
+template <std::size_t kStep, typename Each>
+inline void cover(std::size_t n, Each&& each) {
+  std::size_t i = 0;
+  for (; i + kStep <= n; i += kStep) each(i);
+  if (i < n) each(n - kStep);
+}
+
 // ---- tokens ----
 
 void quantize(std::span<const float> y, const DeadZone& zone, std::uint8_t* tokens) {
@@ -22,19 +33,21 @@ void quantize(std::span<const float> y, const DeadZone& zone, std::uint8_t* toke
 }
 
 void look_up(std::span<const std::uint8_t> tokens, const std::uint8_t* table_of, const float* values, float* out) {
-  const std::size_t full = tokens.size() / kLanes * kLanes;
-  for (std::size_t i = 0; i < full; i += kLanes) {
-    store_floats(out + i, gather(values, add(shift_left(load_codes(table_of + i), 7), load_codes(tokens.data() + i))));
-  }
-  scalar_impl::look_up(tokens.subspan(full), table_of + full, values, out + full);
+  if (tokens.size() < kLanes) return scalar_impl::look_up(tokens, table_of, values, out);
+  cover<kLanes>(tokens.size(), [&](std::size_t i) {
+    const Ints index = add(shift_left(load_codes(table_of + i), 7), load_codes(tokens.data() + i));
+    store_floats(out + i, as_floats(pick(reinterpret_cast<const std::uint32_t*>(values), index)));
+  });
 }
 
 void map_bytes(std::span<const std::uint8_t> in, const std::array<std::uint8_t, 16>& map, std::uint8_t* out) {
-  constexpr std::size_t kBytes = 4 * kLanes;
-  const std::size_t full = in.size() / kBytes * kBytes;
+  if (in.size() < kByteLanes) return scalar_impl::map_bytes(in, map, out);
   const Ints table = sixteen_bytes(map.data());
-  for (std::size_t i = 0; i < full; i += kBytes) store_bytes(out + i, shuffle_bytes(table, load_bytes(in.data() + i)));
-  scalar_impl::map_bytes(in.subspan(full), map, out + full);
+  const Ints last = load_bytes(in.data() + in.size() - kByteLanes);  // before `out`, which may be `in`, is written
+  for (std::size_t i = 0; i + kByteLanes <= in.size(); i += kByteLanes) {
+    store_bytes(out + i, shuffle_bytes(table, load_bytes(in.data() + i)));
+  }
+  store_bytes(out + in.size() - kByteLanes, shuffle_bytes(table, last));
 }
 
 // ---- contexts ----
@@ -47,32 +60,47 @@ void magnitudes_of(std::span<const std::uint8_t> tokens, std::uint8_t* __restric
   }
 }
 
-constexpr std::size_t kByteLanes = 4 * kLanes;
-constexpr std::size_t kWordLanes = 2 * kLanes;
-
 void parent_levels(const ParentPlanes& p, std::size_t n, std::uint8_t* out) {
-  const std::size_t full = n / kByteLanes * kByteLanes;
-  for (std::size_t i = 0; i < full; i += kByteLanes) {
+  if (n < kByteLanes) return scalar_impl::parent_levels(p, n, out);
+  cover<kByteLanes>(n, [&](std::size_t i) {
     const Ints near = add_bytes(load_bytes(p.above + i), load_bytes(p.left + i));
     const Ints far = add_bytes(add_bytes(load_bytes(p.above2 + i), load_bytes(p.left2 + i)), load_bytes(p.diagonal + i));
     const Ints sum = add_bytes(add_bytes(near, near), far);
     Ints level = all_ints(0);
     for (const std::uint8_t limit : kParentLimits) level = count_reached_bytes(level, sum, all_bytes(limit));
     store_bytes(out + i, level);
-  }
-  scalar_impl::parent_levels({p.above + full, p.left + full, p.diagonal + full, p.above2 + full, p.left2 + full}, n - full, out + full);
+  });
 }
 
-void running_levels(const std::uint8_t* before, std::size_t n, std::uint16_t* means, std::uint8_t* out) {
-  const std::size_t full = n / kWordLanes * kWordLanes;
-  for (std::size_t i = 0; i < full; i += kWordLanes) {
-    const Ints mean = decayed_words(load_words(means + i), widen_bytes(before + i));
-    store_words(means + i, mean);
-    Ints level = all_words(1);
-    for (const std::uint16_t limit : kRunningLimits) level = count_reached_words(level, mean, all_words(limit));
-    narrow_words(out + i, level);
+// Limits above the first are multiples of 8, so eighths of the means, which fit a byte, reach the same ones.
+constexpr std::size_t kWordLanes = 2 * kLanes;
+static_assert(kRunningLimits[0] == 1 && 128 * kMaxMagnitude / 8 < 256);
+
+struct RunningMeans {
+  Ints low, high;  // of kByteLanes columns
+
+  RunningMeans(const std::uint16_t* means, const std::uint8_t* before)
+      : low(decayed_words(load_words(means), widen_bytes(before))),
+        high(decayed_words(load_words(means + kWordLanes), widen_bytes(before + kWordLanes))) {}
+
+  void store(std::uint16_t* means, std::uint8_t* levels) const {
+    store_words(means, low);
+    store_words(means + kWordLanes, high);
+    const Ints eighths = narrow_words(eighth_words(low), eighth_words(high));
+    Ints level = add_bytes(all_bytes(1), narrow_words(at_most_one(low), at_most_one(high)));
+    for (std::size_t k = 1; k < kRunningLimits.size(); ++k) {
+      level = count_reached_bytes(level, eighths, all_bytes(static_cast<std::uint8_t>(kRunningLimits[k] / 8)));
+    }
+    store_bytes(levels, level);
   }
-  scalar_impl::running_levels(before + full, n - full, means + full, out + full);
+};
+
+void running_levels(const std::uint8_t* before, std::size_t n, std::uint16_t* means, std::uint8_t* out) {
+  if (n < kByteLanes) return scalar_impl::running_levels(before, n, means, out);
+  const std::size_t end = n - kByteLanes;
+  const RunningMeans last(means + end, before + end);  // before the means are written
+  for (std::size_t i = 0; i + kByteLanes <= n; i += kByteLanes) RunningMeans(means + i, before + i).store(means + i, out + i);
+  last.store(means + end, out + end);
 }
 
 void neighbour_levels(const std::uint8_t* before, std::size_t n, std::uint8_t* out) {
@@ -93,6 +121,13 @@ void neighbour_levels(const std::uint8_t* before, std::size_t n, std::uint8_t* o
   out[n - 1] = ends[1];
 }
 
+// 1 / f, or less by up to 7e-7 of it: after one step of Newton's an estimate with 12 bits is below, or above by rounding, 2.6e-7 at most.
+inline Floats lower_inverse(Floats f) {
+  const Floats estimate = estimated_inverse(f);
+  const Floats better = mul(estimate, sub(all_floats(2), mul(estimate, f)));
+  return mul(better, all_floats(1 - 4.2e-7F));
+}
+
 // ---- rANS: kMaxStates lanes in several registers; other lane counts are for small tensors and go through the reference ----
 
 constexpr std::size_t kRegisters = kMaxStates / kLanes;
@@ -100,22 +135,18 @@ static_assert(kTokenRoom == 128);
 
 inline void encode_register(Ints& state, std::byte*& out, const std::uint8_t* tokens, const std::uint8_t* table_of,
                             const std::uint32_t* tables) {
-  const Ints entry = gather(tables, add(shift_left(load_codes(table_of), 7), load_codes(tokens)));
+  const Ints entry = pick(tables, add(shift_left(load_codes(table_of), 7), load_codes(tokens)));
   const Ints frequency = shift_right(entry, 16);
+  const Floats inverse = lower_inverse(to_floats(frequency));
+  const Ints gap = sub(all_ints(kProbabilityScale), frequency);
   Ints x = state;
   const Mask spill = not_less(shift_right(x, 20), frequency);
   out = store_words_before(out, x, mask_bits(spill));
   x = select(spill, shift_right(x, 16), x);
-  // x / frequency is below 2^20: a float quotient is off by at most one.
-  Ints quotient = truncate_to_ints(div(to_floats(shift_right(x, 1)), mul(to_floats(frequency), all_floats(0.5F))));
-  Ints rest = sub(x, multiply(quotient, frequency));
-  const Mask low = less(rest, all_ints(0));
-  quotient = sub(quotient, keep_if(low, all_ints(1)));
-  rest = add(rest, keep_if(low, frequency));
-  const Mask high = not_less(rest, frequency);
-  quotient = add(quotient, keep_if(high, all_ints(1)));
-  rest = sub(rest, keep_if(high, frequency));
-  state = add(add(shift_left(quotient, kProbabilityBits), rest), and_(entry, all_ints(0xffff)));
+  // x / frequency is below 2^20, and the product is low by less than 2^-20 of it: by one at most.
+  Ints quotient = truncate_to_ints(mul(unsigned_to_floats(x), inverse));
+  quotient = count_if(quotient, not_less(sub(x, multiply(quotient, frequency)), frequency));
+  state = add(add(x, multiply(quotient, gap)), and_(entry, all_ints(0xffff)));  // quotient << 12 | rest, and the start
 }
 
 void encode_tokens(RansEncoder& encoder, std::span<const std::uint8_t> tokens, const std::uint8_t* table_of, const std::uint32_t* tables) {
@@ -142,7 +173,7 @@ inline void decode_register(Ints& state, const std::byte*& in, std::uint8_t* tok
                             const std::uint32_t* tables) {
   const Ints low_bits = all_ints(kProbabilityScale - 1);
   Ints x = state;
-  const Ints entry = gather(tables, add(shift_left(load_codes(table_of), kProbabilityBits), and_(x, low_bits)));
+  const Ints entry = pick(tables, add(shift_left(load_codes(table_of), kProbabilityBits), and_(x, low_bits)));
   store_codes(tokens, and_(entry, all_ints(0xff)));
   const Ints frequency = add(and_(shift_right(entry, 8), low_bits), all_ints(1));
   x = add(multiply(frequency, shift_right(x, kProbabilityBits)), shift_right(entry, 20));
@@ -152,25 +183,57 @@ inline void decode_register(Ints& state, const std::byte*& in, std::uint8_t* tok
   in += 2 * static_cast<std::ptrdiff_t>(__builtin_popcount(bits));
 }
 
+// A run of symbols on its way through the registers.
+class RunDecoder {
+ public:
+  RunDecoder(const TokenRun& run, const std::uint32_t* tables) : run_(run), tables_(tables), in_(run.decoder->in) {
+    for (std::size_t r = 0; r < kRegisters; ++r) states_[r] = load_ints(run.decoder->states.data() + r * kLanes);
+  }
+  // Whole registers of words are loaded, so the last few words are left to the reference.
+  bool has(std::size_t symbols) const {
+    constexpr auto kRoom = static_cast<std::ptrdiff_t>(2 * kMaxStates);
+    return at_ + symbols <= run_.tokens.size() && run_.decoder->end - in_ >= kRoom;
+  }
+  void decode(std::size_t r) {
+    decode_register(states_[r], in_, run_.tokens.data() + at_, run_.table_of + at_, tables_);
+    at_ += kLanes;
+  }
+  // All that is left.
+  bool finish() {
+    while (has(kMaxStates)) {
+      for (std::size_t r = 0; r < kRegisters; ++r) decode(r);
+    }
+    for (std::size_t r = 0; r + 1 < kRegisters && has(kLanes); ++r) decode(r);
+    run_.decoder->in = in_;
+    for (std::size_t r = 0; r < kRegisters; ++r) store_ints(run_.decoder->states.data() + r * kLanes, states_[r]);
+    return scalar_impl::decode_tokens_from(at_, *run_.decoder, run_.tokens.subspan(at_), run_.table_of + at_, tables_);
+  }
+
+ private:
+  TokenRun run_;
+  const std::uint32_t* tables_;
+  const std::byte* in_;
+  std::size_t at_ = 0;
+  Ints states_[kRegisters];  // NOLINT(*-avoid-c-arrays): a template would drop the alignment
+};
+
 bool decode_tokens(RansDecoder& decoder, std::span<std::uint8_t> tokens, const std::uint8_t* table_of, const std::uint32_t* tables) {
   if (decoder.lanes != kMaxStates) return scalar_impl::decode_tokens(decoder, tokens, table_of, tables);
-  Ints states[kRegisters];  // NOLINT(*-avoid-c-arrays): a template would drop the alignment
-  for (std::size_t r = 0; r < kRegisters; ++r) states[r] = load_ints(decoder.states.data() + r * kLanes);
-  const std::byte* in = decoder.in;
-  std::size_t i = 0;
-  // Whole registers of words are loaded, so the last few words are left to the reference.
-  const auto one = [&](std::size_t r) {
-    decode_register(states[r], in, tokens.data() + i, table_of + i, tables);
-    i += kLanes;
-  };
-  constexpr auto kRoom = static_cast<std::ptrdiff_t>(2 * kMaxStates);
-  while (i + kMaxStates <= tokens.size() && decoder.end - in >= kRoom) {
-    for (std::size_t r = 0; r < kRegisters; ++r) one(r);
+  return RunDecoder({&decoder, tokens, table_of}, tables).finish();
+}
+
+bool decode_two(const TokenRun& a, const TokenRun& b, const std::uint32_t* tables) {
+  if (a.decoder->lanes != kMaxStates || b.decoder->lanes != kMaxStates) return scalar_impl::decode_two(a, b, tables);
+  RunDecoder first(a, tables);
+  RunDecoder second(b, tables);
+  while (first.has(kMaxStates) && second.has(kMaxStates)) {
+    for (std::size_t r = 0; r < kRegisters; ++r) {
+      first.decode(r);
+      second.decode(r);
+    }
   }
-  for (std::size_t r = 0; i + kLanes <= tokens.size() && r + 1 < kRegisters && decoder.end - in >= kRoom; ++r) one(r);
-  decoder.in = in;
-  for (std::size_t r = 0; r < kRegisters; ++r) store_ints(decoder.states.data() + r * kLanes, states[r]);
-  return scalar_impl::decode_tokens_from(i, decoder, tokens.subspan(i), table_of + i, tables);
+  const bool complete = first.finish();
+  return second.finish() && complete;
 }
 
 // ---- block transforms ----

@@ -3,6 +3,7 @@
 #include <array>
 #include <span>
 
+#include "epipe/codec/kernels/bits.h"
 #include "epipe/codec/kernels/scalar.h"
 
 namespace epipe::kernels::scalar_impl {
@@ -24,6 +25,26 @@ void quantize(std::span<const float> y, const DeadZone& zone, std::uint8_t* toke
 
 void look_up(std::span<const std::uint8_t> tokens, const std::uint8_t* table_of, const float* values, float* out) {
   for (std::size_t i = 0; i < tokens.size(); ++i) out[i] = values[table_of[i] * kTokenRoom + tokens[i]];
+}
+
+void write_raw(std::span<const std::uint8_t> tokens, const float* y, const DeadZone& zone, BitWriter& out) {
+  for (std::size_t i = 0; i < tokens.size(); ++i) {
+    if (tokens[i] < kFirstEscape) continue;
+    const unsigned bits = raw_bits(tokens[i]);
+    out.put(static_cast<std::uint32_t>(level_of(y[i], zone)) & ((1U << bits) - 1), bits);
+  }
+}
+
+bool read_raw(std::span<const std::uint8_t> tokens, float step, BitReader& in, float* y) {
+  for (std::size_t i = 0; i < tokens.size(); ++i) {
+    if (tokens[i] < kFirstEscape) continue;
+    const unsigned bits = raw_bits(tokens[i]);
+    if (in.available() < bits) return false;
+    const std::int32_t level = escape_base(tokens[i]) + static_cast<std::int32_t>(in.take(bits));
+    const float value = (static_cast<float>(level) - y[i]) * step;
+    y[i] = is_negative(tokens[i]) ? -value : value;
+  }
+  return true;
 }
 
 void map_bytes(std::span<const std::uint8_t> in, const std::array<std::uint8_t, 16>& map, std::uint8_t* out) {

@@ -5,8 +5,8 @@
 
 namespace epipe::kernels {
 
-// to[k * to_stride + lane] = from[lane][k] for 4 lanes and 4 k.
-inline void transpose_4x4(const float* const* from, std::size_t at, float* to, std::size_t to_stride) {
+// to[k][to_at + lane] = from[lane][from_at + k] for 4 lanes and 4 k.
+inline void transpose_4x4(const float* const* from, std::size_t at, float* const* to, std::size_t to_at) {
   using Four = float __attribute__((vector_size(16)));
   Four a, b, c, d;
   std::memcpy(&a, from[0] + at, sizeof a);
@@ -21,10 +21,10 @@ inline void transpose_4x4(const float* const* from, std::size_t at, float* to, s
   b = __builtin_shufflevector(ab_low, cd_low, 2, 3, 6, 7);
   c = __builtin_shufflevector(ab_high, cd_high, 0, 1, 4, 5);
   d = __builtin_shufflevector(ab_high, cd_high, 2, 3, 6, 7);
-  std::memcpy(to, &a, sizeof a);
-  std::memcpy(to + to_stride, &b, sizeof b);
-  std::memcpy(to + 2 * to_stride, &c, sizeof c);
-  std::memcpy(to + 3 * to_stride, &d, sizeof d);
+  std::memcpy(to[0] + to_at, &a, sizeof a);
+  std::memcpy(to[1] + to_at, &b, sizeof b);
+  std::memcpy(to[2] + to_at, &c, sizeof c);
+  std::memcpy(to[3] + to_at, &d, sizeof d);
 }
 
 }  // namespace epipe::kernels
