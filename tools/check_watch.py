@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """Looks at `epipe watch` in headless Chromium: charts move while a run goes on, switches, the keyboard's place and what is open survive
-that, it stands still when it is paused, 10,000 steps stay smooth, dark and light differ, and nothing is on the console.
+that, it stands still when it is paused, 10,000 steps stay smooth, and nothing is on the console. Every control is reached and used by keys
+alone, a screen reader is told what there is, and texts can be read in dark and in light.
 
     check_watch.py build/epipe [FOLDER]    FOLDER keeps screenshots"""
 import base64
@@ -23,6 +24,79 @@ FRAMES = """new Promise(done => {
   const tick = now => { times.push(now); times.length < 2 || now - times[0] < 6000 ? requestAnimationFrame(tick) : done(times); };
   requestAnimationFrame(tick);
 })"""
+
+# Texts that are harder to read than WCAG 2 allows (AA: 4.5 to 1), and how many were looked at.
+FAINT = """(() => {
+  const numbers = color => color.match(/[\\d.]+/g).map(Number);
+  const light = color => numbers(color).slice(0, 3).map(v => v / 255).map(v => v <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4)
+    .reduce((sum, v, i) => sum + v * [0.2126, 0.7152, 0.0722][i], 0);
+  const behind = element => {
+    for (let at = element; at; at = at.parentElement) {
+      const color = getComputedStyle(at).backgroundColor, parts = numbers(color);
+      if (parts.length < 4 || parts[3] > 0) return color;
+    }
+    return 'rgb(255, 255, 255)';
+  };
+  const faint = [];
+  let looked = 0;
+  for (const element of document.querySelectorAll('body *')) {
+    const own = [...element.childNodes].some(node => node.nodeType === Node.TEXT_NODE && node.textContent.trim());
+    const box = element.getBoundingClientRect();
+    if (!own || box.width === 0 || element.closest('script, style, #tip, [aria-pressed="false"].key, rect, [class*="span"]')) continue;
+    if (element.closest('svg') && element.parentElement.querySelector('rect')) continue;  // on a bar of its own colour
+    const style = getComputedStyle(element), color = element.closest('svg') ? style.fill : style.color;
+    const [a, b] = [light(color), light(behind(element))];
+    const contrast = (Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05);
+    looked += 1;
+    if (contrast < 4.5) faint.push(`${element.tagName} "${element.textContent.slice(0, 20)}" ${contrast.toFixed(1)}`);
+  }
+  return [looked, faint];
+})()"""
+
+
+def press(browser, key, code, **more):
+    for kind in ("keyDown", "keyUp"):
+        browser.call("Input.dispatchKeyEvent", type=kind, key=key, code=key if len(key) > 1 else "Space", windowsVirtualKeyCode=code,
+                     **(more if kind == "keyDown" else {}))
+
+
+def check_keyboard(browser):
+    """Tab goes to every control, Space uses it."""
+    browser.call("Page.bringToFront")
+    browser.value("document.activeElement.blur(); 0")
+    controls = browser.value("document.querySelectorAll('button, summary').length")
+    reached = set()
+    for _ in range(controls + 5):
+        press(browser, "Tab", 9)
+        reached.add(browser.value("[...document.querySelectorAll('button, summary')].indexOf(document.activeElement)"))
+        if browser.value("document.activeElement.id") == "pause":
+            outline = browser.value("getComputedStyle(document.activeElement).outlineStyle")
+            assert outline != "none", "the keyboard's place is not to be seen"
+            for state in ("true", "false"):
+                press(browser, " ", 32, text=" ")
+                assert browser.value("document.getElementById('pause').getAttribute('aria-pressed')") == state, "Space does not press Pause"
+    assert len(reached - {-1}) == controls, f"Tab reached {len(reached - {-1})} of {controls} controls"
+
+
+def check_screen_reader(browser):
+    """What the browser tells one: names of pictures and controls, headings, tables, and a state that is read out."""
+    nodes = [node for node in browser.call("Accessibility.getFullAXTree")["nodes"] if not node.get("ignored")]
+    by_role = {}
+    for node in nodes:
+        by_role.setdefault(node["role"]["value"], []).append(node.get("name", {}).get("value", ""))
+    pictures = by_role.get("image", []) + by_role.get("img", [])
+    assert pictures and all(pictures), f"a picture without a name: {pictures}"
+    assert all(by_role["button"]), "a button without a name"
+    assert len(by_role["heading"]) > 5 and all(by_role["heading"]), by_role["heading"]
+    assert by_role.get("status"), "no state that is read out"
+    language = browser.value("document.documentElement.lang")
+    assert language == "en" and browser.value("document.title"), "language or title is missing"
+
+
+def check_contrast(browser, name):
+    looked, faint = browser.value(FAINT)
+    assert looked > 50, f"only {looked} texts were looked at"
+    assert not faint, f"{name}: hard to read: {faint}"
 
 
 def start_watch(program, *runs):
@@ -85,9 +159,13 @@ def check_moving(program, scratch, folder):
         assert browser.value(LOSS) == before, "it moves while it is paused"
         browser.value("document.getElementById('pause').click(); 0")
         browser.until(f"{LOSS} !== {json.dumps(before)}")
+        check_keyboard(browser)
+        check_screen_reader(browser)
+        check_contrast(browser, "light")
         light = browser.value("getComputedStyle(document.body).backgroundColor")
         browser.call("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": "dark"}])
         assert browser.value("getComputedStyle(document.body).backgroundColor") != light, "dark looks as light"
+        check_contrast(browser, "dark")
         screenshot(browser, folder, "watch-dark")
         browser.open(both_url)
         assert browser.value("document.querySelectorAll('#overview tbody tr').length") == 2

@@ -68,6 +68,21 @@ TEST(Boundary, CarriesSeveralTensorsInOrder) {
   }
 }
 
+TEST(Boundary, CountsTheMicroBatchesThatWait) {
+  BoundaryConfig config;
+  config.capacity = 4;
+  Ends ends(config);
+  for (std::uint32_t i = 0; i < 3; ++i) ends.sender().send({9, i, false, false, {torch::randn({2})}});
+  ends.sender().finish_encoding();
+  std::uint64_t depth = 0;
+  for (const Stopwatch watch; depth < 3 && watch.seconds() < 30;) depth = std::max(depth, ends.receiver().take_traffic().recv_queue_depth);
+  EXPECT_EQ(depth, 3U) << "nobody took them";
+  const std::uint64_t sending = ends.sender().take_traffic().send_queue_depth;
+  EXPECT_GE(sending, 1U);
+  EXPECT_LE(sending, 3U);
+  EXPECT_EQ(ends.sender().take_traffic().send_queue_depth, 0U) << "since the last call";
+}
+
 TEST(Boundary, LimitsTheTensorsOfAMicroBatchTogether) {
   BoundaryConfig config;
   config.limits.max_values = 10;

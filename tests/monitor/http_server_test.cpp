@@ -56,7 +56,8 @@ TEST(HttpServer, OnLoopbackIsNotAskedByNamesOfOthers) {
   for (const std::string host : {"127.0.0.1", "127.0.0.1:9100", "localhost", "localhost:9100", "[::1]:9100"}) {
     EXPECT_EQ(http_get(server.port(), "/a", host).status, 200) << host;
   }
-  for (const std::string host : {"evil.example", "evil.example:9100", "127.0.0.1.evil.example", "localhost.evil.example", ""}) {
+  for (const std::string host : {"evil.example", "evil.example:9100", "127.0.0.1.evil.example", "localhost.evil.example",
+                                 "127.0.0.1:evil.example", "[::1].evil.example", "[::1]:9100.evil.example", ""}) {
     EXPECT_NE(http_get(server.port(), "/a", host).status, 200) << host;
   }
 }

@@ -172,6 +172,7 @@ TEST(Metrics, OfARunAreThoseOfItsFile) {
     const std::string labels = fmt::format("{{cut=\"1\",direction=\"{}\"}}", direction);
     EXPECT_GT(scraped["epipe_bits_per_value" + labels], 0);
     EXPECT_GT(scraped["epipe_rel_error" + labels], 0);
+    EXPECT_GE(scraped["epipe_send_queue_depth" + labels], 1);
     EXPECT_NEAR(8 * scraped["epipe_wire_bytes_total" + labels] / scraped["epipe_values_total" + labels], 1, 1);
   }
   EXPECT_GT(scraped["epipe_worker_forward_seconds_total{worker=\"1\"}"], 0);
@@ -209,7 +210,7 @@ TEST(Metrics, DashboardAndAlertsAskForMetricsThatExist) {
   const int own = transport::free_port();
   split.start_server(0, {"--metrics", "127.0.0.1:" + std::to_string(port)});
   const auto client = split.start_client(
-      split.file("run"), kRun + Arguments{"--codec", "dct:1", "--metrics", "127.0.0.1:" + std::to_string(own), "--max-steps", "100000"});
+      split.file("run"), kRun + Arguments{"--codec", "auto", "--metrics", "127.0.0.1:" + std::to_string(own), "--max-steps", "100000"});
   std::set<std::string> known = {"up"};
   for (const int at : {port, own}) {
     ASSERT_TRUE(at == port || client->says("metrics at", 30)) << client->log();

@@ -36,6 +36,20 @@ TEST(StepTotals, AddUpAndSurviveTheirText) {
   EXPECT_EQ(read.value().workers[1].peak_memory_bytes, 7'000'000U) << "the most, not the sum";
 }
 
+TEST(StepTotals, HaveTheQueuesOfTheLastStepAndNoneWhereAProcessHasEnded) {
+  StepTotals totals;
+  pipeline::StepResult step = some_step();
+  for (const std::uint64_t depth : {4, 1}) {
+    step.forward[0].send_queue_depth = depth;
+    totals.add(step);
+  }
+  EXPECT_EQ(totals.forward[0].send_queue_depth, 1U);
+  totals.has_ended();
+  EXPECT_EQ(totals.forward[0].send_queue_depth, 0U);
+  EXPECT_EQ(totals.workers[1].peak_memory_bytes, 0U) << "its memory was given back";
+  EXPECT_EQ(totals.forward[0].wire_bytes, 2000U) << "what it sent was sent";
+}
+
 TEST(StepTotals, OfTheLargestRunFitAMessage) {
   pipeline::StepResult large = no_result(1000, 1000);
   for (auto& traffic : large.forward) traffic.error_energy = 1.2345678901234567e-100;

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Trains as client and server under faults, one after the other, and demands the weights of a run that nobody disturbed.
 
-    soak.py --program build/epipe [--faults 1000] [--seconds S] [--seed N] [--keep]
+    soak.py --program build/epipe [--faults 1000] [--seconds S] [--seed N] [--keep] [--record FILE]
 
 A seed is a sequence of faults: kind, what it hits, and when, drawn before the first one. It is printed, and `--seed` draws the same again.
 What the machine does in between is not part of it. Exit code 0: every run ended with the right weights, nothing hung, nothing grew."""
@@ -23,6 +23,7 @@ from client import RUN, Client
 from faults import Disk, faults_of
 from link import Link
 
+SAMPLED = 50  # faults between two looks at the server's size
 FAKETIME = "/usr/lib/x86_64-linux-gnu/faketime/libfaketimeMT.so.1"
 
 
@@ -48,6 +49,7 @@ class Soak:
         self.state_disk = Disk(self.folder / "state")
         self.later = []  # (time, what to do): faults that end
         self.server_starts = 0
+        self.done = 0
         self.counts = {}
 
     def start(self, arguments, log):
@@ -196,7 +198,6 @@ class Soak:
         begin = time.monotonic()
         self.prepare()
         middle = None
-        done = 0
         for fault in faults_of(self.flags.seed, self.flags.faults):
             if self.flags.seconds and time.monotonic() - begin > self.flags.seconds:
                 break
@@ -211,16 +212,31 @@ class Soak:
                 log.write(json.dumps(fault) + "\n")
             self.inject(fault)
             self.counts[fault["kind"]] = self.counts.get(fault["kind"], 0) + 1
-            done += 1
-            if done % 50 == 0:
-                runs = sum(client.runs for client in self.clients)
-                print(f"{done} faults in {time.monotonic() - begin:.0f} s, {runs} runs with the right weights", flush=True)
+            self.done += 1
+            if self.done % SAMPLED == 0:
+                self.sample(time.monotonic() - begin)
         self.finish()
-        self.check_growth(middle)
-        self.report(done, time.monotonic() - begin)
-
-    def check_growth(self, middle):
         left = self.wait_until_idle()
+        self.sample(time.monotonic() - begin)
+        self.report(time.monotonic() - begin)
+        self.check_growth(middle, left)
+
+    def record(self, entry):
+        if self.flags.record:
+            with open(self.flags.record, "a") as file:
+                file.write(json.dumps(entry) + "\n")
+
+    def sample(self, seconds):
+        """How far it is, and how large the server, now."""
+        runs = sum(client.runs for client in self.clients)
+        try:
+            server = self.size_of_server()
+        except (OSError, IndexError):
+            server = {}  # it was killed this moment: it has no memory any more, or is gone
+        self.record({"faults": self.done, "seconds": round(seconds), "runs": runs, "sessions": len(self.sessions()), "server": server})
+        print(f"{self.done} faults in {seconds:.0f} s, {runs} runs with the right weights; the server: {json.dumps(server)}", flush=True)
+
+    def check_growth(self, middle, left):
         if left:
             raise RuntimeError(f"sessions {left} still run, though no client does")
         # A client that is killed before its first checkpoint, or between its last one and its goodbye, leaves its session to --state-age.
@@ -230,6 +246,7 @@ class Soak:
             raise RuntimeError(f"runs that ended have left {sorted(extra)} in the state folder")
         now = self.size_of_server()
         print(f"server: {json.dumps(middle)} before the second half of the faults, {json.dumps(now)} after it")
+        self.record({"before_second_half": middle, "after_it": now})
         if middle is None or middle["pid"] != now["pid"]:
             if middle is not None:
                 raise RuntimeError("the server ended by itself in the second half")
@@ -237,12 +254,14 @@ class Soak:
         if now["MB"] > 1.5 * middle["MB"] + 64 or now["files"] > middle["files"] + 16 or now["threads"] > middle["threads"] + 16:
             raise RuntimeError("the server has grown")
 
-    def report(self, done, seconds):
+    def report(self, seconds):
         runs = sum(client.runs for client in self.clients)
         starts = sum(client.starts for client in self.clients)
-        print(json.dumps({"seed": self.flags.seed, "faults": done, "seconds": round(seconds), "runs": runs, "client_starts": starts,
-                          "server_starts": self.server_starts,
-                          "sessions_left": len(os.listdir(self.state_disk.path / "sessions")) - 1, "kinds": self.counts}))
+        whole = {"seed": self.flags.seed, "faults": self.done, "seconds": round(seconds), "runs": runs, "client_starts": starts,
+                 "server_starts": self.server_starts, "sessions_left": len(os.listdir(self.state_disk.path / "sessions")) - 1,
+                 "kinds": self.counts}
+        print(json.dumps(whole))
+        self.record(whole)
         if runs < 2:
             raise RuntimeError("no run ended")
 
@@ -273,6 +292,7 @@ def main():
     parser.add_argument("--seconds", type=float, default=0, help="stop after so many, however many faults there were; 0: all faults")
     parser.add_argument("--seed", type=int, default=None)
     parser.add_argument("--keep", action="store_true", help="keep the folder in the end; where something is wrong it stays anyway")
+    parser.add_argument("--record", help="append how far it is and how large the server, every 50 faults, as JSON lines")
     parser.add_argument("--list", action="store_true", help="print the faults of the seed, and end")
     flags = parser.parse_args()
     if flags.seed is None:
@@ -291,7 +311,8 @@ def main():
         soak.run()
         failed = False
     except (RuntimeError, subprocess.CalledProcessError, OSError) as error:
-        print(f"soak: {error}\nseed {flags.seed} draws the same faults again; logs are in {soak.folder}", file=sys.stderr)
+        print(f"soak: after fault {soak.done}: {error}\n--seed {flags.seed} --faults {flags.faults} draws the same faults again; "
+              f"logs are in {soak.folder}", file=sys.stderr)
     finally:
         soak.close(failed or flags.keep)
     return 1 if failed else 0

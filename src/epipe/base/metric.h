@@ -43,6 +43,15 @@ Metrics& combine(Metrics& into, const Metrics& other) {
   return into;
 }
 
+// What stays of somebody who has ended: sums; a depth or a peak was of that moment.
+template <typename Metrics>
+void keep_sums(Metrics& metrics) {
+  const auto clear = [](const Metric& metric, auto& value) {
+    if (metric.over != Over::kSum) value = std::remove_reference_t<decltype(value)>{};
+  };
+  Metrics::each(clear, metrics);
+}
+
 // In a struct of metrics: its members, and the body of each().
 #define EPIPE_METRIC_MEMBER(name, type, unit, over, help)                                                     \
   static_assert(Over::over != Over::kMean, "means do not add up: measure what they are made of, and derive"); \

@@ -60,6 +60,11 @@ class Queue {
     return take(lock);
   }
 
+  std::size_t size() const {
+    const std::lock_guard lock(mutex_);
+    return values_.size();
+  }
+
   void close() {
     {
       const std::lock_guard lock(mutex_);
@@ -79,7 +84,7 @@ class Queue {
   }
 
   const std::size_t capacity_;
-  std::mutex mutex_;
+  mutable std::mutex mutex_;
   std::condition_variable room_;
   std::condition_variable filled_;
   std::deque<T> values_;

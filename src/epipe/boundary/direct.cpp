@@ -6,6 +6,7 @@
 #include <stdexcept>
 
 #include "epipe/base/clock.h"
+#include "epipe/boundary/boundary_thread.h"
 
 namespace epipe::boundary {
 
@@ -17,6 +18,7 @@ void Direct::send(MicroBatchTensors sent) {
   const std::uint64_t step = sent.step;
   const std::uint32_t micro_batch = sent.index;
   handed_over_.push(std::move(sent));
+  note_depth(handed_over_, mutex_, traffic_);
   for (const auto& tensor : tensors) look_at(tensor, step, micro_batch);
 }
 

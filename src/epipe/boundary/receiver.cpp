@@ -36,7 +36,12 @@ void Receiver::close() {
 
 void Receiver::run() {
   const OwnStream stream(config_.device);
-  run_until_closed([this] { arrived_.push(recv_tensors()); }, on_failure_);
+  run_until_closed(
+      [this] {
+        arrived_.push(recv_tensors());
+        note_depth(arrived_, mutex_, traffic_);
+      },
+      on_failure_);
 }
 
 // Always into a new tensor: the worker keeps the last ones for its backward.

@@ -77,6 +77,7 @@ void ReusingReceiver::recv_next() {
     traffic_ += traffic;
   }
   arrived_.push(std::move(micro_batch));
+  note_depth(arrived_, mutex_, traffic_);
 }
 
 // A frame that arrived and cannot be decoded is the sender's fault; one that was kept is ours.

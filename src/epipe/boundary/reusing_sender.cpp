@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <stdexcept>
 
 #include "epipe/base/clock.h"
@@ -85,6 +86,7 @@ void ReusingSender::send(MicroBatchTensors micro_batch) {
   {
     const std::lock_guard lock(mutex_);
     ++unencoded_;
+    traffic_.send_queue_depth = std::max(traffic_.send_queue_depth, static_cast<std::uint64_t>(unencoded_));
   }
   if (config_.timeout == transport::kNoTimeout) return waiting_.push(std::move(micro_batch));
   if (!waiting_.push_within(micro_batch, config_.timeout)) {

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <stdexcept>
 
 #include "epipe/base/clock.h"
@@ -54,6 +55,7 @@ void Sender::count(int micro_batches) {
   {
     const std::lock_guard lock(mutex_);
     unencoded_ += micro_batches;
+    traffic_.send_queue_depth = std::max(traffic_.send_queue_depth, static_cast<std::uint64_t>(unencoded_));
   }
   encoded_.notify_all();
 }

@@ -62,7 +62,9 @@ class BlockAttention : public torch::autograd::Function<BlockAttention> {
 
   static variable_list backward(AutogradContext* ctx, const variable_list& gradients) {
     const auto saved = ctx->get_saved_variables();
-    const auto& [query, key, value] = std::tie(saved[0], saved[1], saved[2]);
+    const torch::Tensor& query = saved[0];
+    const torch::Tensor& key = saved[1];
+    const torch::Tensor& value = saved[2];
     auto d_query = torch::empty_like(query);
     auto d_key = torch::zeros_like(key);
     auto d_value = torch::zeros_like(value);

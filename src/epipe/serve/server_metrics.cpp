@@ -42,7 +42,9 @@ void ServerMetrics::ended(SessionEnd how, const session::StepTotals& totals, std
   const std::lock_guard lock(mutex_);
   ++ends_[how];
   rejected_ += rejected_reports;
-  totals_.add(totals);
+  session::StepTotals past = totals;
+  past.has_ended();
+  totals_.add(past);
 }
 
 void ServerMetrics::show(MetricPage& page, const session::StepTotals& running, std::uint64_t rejected_reports) const {

@@ -71,7 +71,11 @@ bool may_follow(const std::vector<Metrics>& before, const std::vector<Metrics>& 
 
 }  // namespace
 
+// A depth is that of the last step, not of the worst one.
 void StepTotals::add(const pipeline::StepResult& result) {
+  for (auto* const cuts : {&forward, &backward}) {
+    for (Traffic& traffic : *cuts) keep_sums(traffic);
+  }
   samples += static_cast<std::uint64_t>(result.samples);
   add_each(forward, result.forward);
   add_each(backward, result.backward);
@@ -85,6 +89,13 @@ void StepTotals::add(const StepTotals& other) {
   add_each(forward, other.forward);
   add_each(backward, other.backward);
   add_each(workers, other.workers);
+}
+
+void StepTotals::has_ended() {
+  for (auto* const cuts : {&forward, &backward}) {
+    for (Traffic& traffic : *cuts) keep_sums(traffic);
+  }
+  for (WorkerTimes& worker : workers) keep_sums(worker);
 }
 
 std::string to_text(const StepTotals& totals) {

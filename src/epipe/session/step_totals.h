@@ -20,9 +20,11 @@ struct StepTotals {
   std::vector<boundary::Traffic> backward{};  // by cut
   std::vector<pipeline::WorkerTimes> workers{};
 
-  // Gradients of a step, committed or not.
+  // Gradients of a step, committed or not. Queue depths are those of the last one.
   void add(const pipeline::StepResult& result);
   void add(const StepTotals& other);
+  // Its sums stay; depths and peaks were of a process that is gone.
+  void has_ended();
 };
 
 // For a message between the processes of one machine, at most kMaxTotalsBytes long.
