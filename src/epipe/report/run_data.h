@@ -133,12 +133,12 @@ struct RunData {
   std::vector<std::string> worker_metrics;  // names
   Trace trace;
   std::vector<InspectedCut> inspection;
-  std::string config;              // config.toml as it is
-  std::vector<std::string> notes;  // what a reader of the page should know: a line cut off, a loss that is no number
+  std::string config;              // the text of config.toml
+  std::vector<std::string> notes;  // what a reader of the page should know: a truncated line, a NaN loss
 };
 
-// Reads metrics.jsonl and, where they exist, trace.json, inspect.json and config.toml; with inspect.json alone it is content as well. A
-// file that a killed run left incomplete is read as far as it goes; anything else that does not fit is an error that names file and line.
+// Reads metrics.jsonl and, if they exist, trace.json, inspect.json and config.toml; inspect.json alone is enough, too. A file that a killed
+// run left incomplete is read as far as possible; any other invalid content is an error that names file and line.
 Result<RunData> read_run(const std::string& folder);
 
 // The parts of read_run: the last part of the folder's full path, and trace.json, inspect.json and config.toml if they exist.
