@@ -129,7 +129,7 @@ TEST(HttpServer, SendsEventsWhileSomebodyLooksAndEndsWithThem) {
   EXPECT_LT(watch.seconds(), 5) << "a subscriber does not keep the server";
 }
 
-TEST(HttpServer, HasPlacesForSomeWhoLookAndAnswersEverybodyElse) {
+TEST(HttpServer, LimitsSubscribersAndStillAnswersEverybodyElse) {
   HttpConfig config = two_pages();
   config.events["/events"] = [](std::uint64_t& seen) { return seen++ == 0 ? std::string("data: 1\n\n") : std::string(); };
   const HttpServer server(config);
