@@ -5,7 +5,7 @@
 
 namespace epipe {
 
-// What a user says of data as the folders below know it, and back.
+// Converts between the public DataSpec and data::DataSpec.
 inline data::DataSpec to_private(const DataSpec& s) {
   return {static_cast<data::DataSpec::Kind>(s.kind), s.shape, s.classes, s.vocabulary, s.regression, s.metrics, s.next_token};
 }

@@ -11,7 +11,7 @@
 namespace epipe {
 namespace {
 
-// A user's dataset as the loader sees it.
+// Adapts a user's dataset for the loader.
 class UserDataset final : public data::Dataset {
  public:
   explicit UserDataset(std::unique_ptr<epipe::Dataset> own) : own_(std::move(own)) {

@@ -12,7 +12,7 @@ namespace epipe {
 
 class Codec::Impl {
  public:
-  // Memory of a frame that nobody holds any more, for the next one: pages that are there already are most of the time of a large frame.
+  // The memory of a released frame, for the next one: allocating pages takes most of the time of a large frame.
   class SpareFrame {
    public:
     Bytes take() {

@@ -1,4 +1,4 @@
-// epipe::Pipeline: a loop of one's own over pipeline/.
+// epipe::Pipeline: the public class over pipeline/.
 #include <stdexcept>
 #include <utility>
 
@@ -78,7 +78,7 @@ class Pipeline::Impl {
     throw std::invalid_argument("expected as many ids as samples: " + std::to_string(size) + ", got " + std::to_string(made.size()));
   }
 
-  model::Model model_;  // over the tensors of the net
+  model::Model model_;  // uses the net's tensors
   pipeline::Pipeline pipeline_;
   std::uint64_t steps_ = 0;
 };

@@ -45,13 +45,13 @@ void check_numbers(const RemoteStageOptions& o) {
   }
 }
 
-// The weights of the whole model, where a file or a folder of Hugging Face's has them.
+// The weights of the whole model, if a file or a Hugging Face folder has them.
 train::WeightsFiles files_of(const RemoteStageOptions& o) {
   const auto folder = model::hf_folder_of(o.model);
   return {o.weights.empty() && folder && model::has_hf_weights(*folder) ? *folder : o.weights};
 }
 
-// With the model's own targets where none are named.
+// Fills in the model's default targets if none are given.
 std::string whole_lora(const RemoteStageOptions& o, const train::Registry& registry) {
   if (o.lora.empty()) return "";
   train::TrainConfig config;
@@ -59,7 +59,7 @@ std::string whole_lora(const RemoteStageOptions& o, const train::Registry& regis
   return train::whole_lora(config, registry.models.architecture(o.model, to_private(o.data), o.seed));
 }
 
-// As `epipe train` resolves its flags, for a ring of which the client has no layers.
+// Makes the plan like `epipe train`, for a ring in which the client has no layers.
 train::Plan plan_of(const RemoteStageOptions& o, const train::Registry& registry, std::size_t end_layer) {
   train::Plan plan;
   plan.model = registry.models.portable_name(o.model);
@@ -111,7 +111,7 @@ std::vector<Traffic> of_cuts(const boundary::Traffic& before, const boundary::Tr
   return {{before.wire_bytes, before.values}, {after.wire_bytes, after.values}};
 }
 
-// What callers of the library see.
+// Converts internal exceptions to the library's.
 template <typename Work>
 auto translated(const Work& work) {
   try {

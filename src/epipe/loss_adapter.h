@@ -5,7 +5,7 @@
 
 namespace epipe {
 
-// A user's loss as a pipeline calls it.
+// Adapts a user's loss for a pipeline.
 inline pipeline::Loss to_private(const Loss& loss) {
   return [loss](const layer::Tensors& outputs, const torch::Tensor& targets) -> pipeline::LossResult {
     const torch::Tensor output = outputs.at(0).is_floating_point() ? outputs[0].to(torch::kFloat32) : outputs[0];

@@ -127,18 +127,18 @@ TEST(HttpServer, SendsEventsWhileSomebodyLooksAndEndsWithThem) {
   EXPECT_NE(connection.read("data: 2\n\n").find("data: 2\n\n"), std::string::npos);
   const Stopwatch watch;
   server = nullptr;
-  EXPECT_LT(watch.seconds(), 5) << "a looker does not keep the server";
+  EXPECT_LT(watch.seconds(), 5) << "a subscriber does not keep the server";
 }
 
-TEST(HttpServer, HasPlacesForSomeWhoLookAndAnswersEverybodyElse) {
+TEST(HttpServer, LimitsSubscribersAndStillAnswersEverybodyElse) {
   HttpConfig config = two_pages();
   config.events["/events"] = [](std::uint64_t& seen) { return seen++ == 0 ? std::string("data: 1\n\n") : std::string(); };
   const HttpServer server(config);
-  std::vector<std::unique_ptr<HttpConnection>> lookers;
+  std::vector<std::unique_ptr<HttpConnection>> subscribers;
   for (int i = 0; i < 16; ++i) {
-    lookers.push_back(std::make_unique<HttpConnection>(server.port()));
-    lookers.back()->write("GET /events HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n");
-    EXPECT_NE(lookers.back()->read("data: 1").find("200 OK"), std::string::npos);
+    subscribers.push_back(std::make_unique<HttpConnection>(server.port()));
+    subscribers.back()->write("GET /events HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n");
+    EXPECT_NE(subscribers.back()->read("data: 1").find("200 OK"), std::string::npos);
   }
   EXPECT_EQ(http_get(server.port(), "/events").status, 503);
   EXPECT_EQ(http_get(server.port(), "/a").status, 200);

@@ -86,7 +86,7 @@ std::optional<std::string> limit_of_environment() {
   return std::nullopt;
 }
 
-// Names that every version of oneDNN knows: one it does not know it takes for no limit.
+// Names that every version of oneDNN knows: it ignores a limit whose name it does not know.
 bool keeps_from_amx(std::string limit) {
   std::transform(limit.begin(), limit.end(), limit.begin(), [](unsigned char c) { return static_cast<char>(std::toupper(c)); });
   constexpr std::array<std::string_view, 7> kWithoutAmx = {"SSE41",           "AVX", "AVX2", "AVX2_VNNI", "AVX512_CORE", "AVX512_CORE_VNNI",
@@ -124,6 +124,6 @@ std::string describe(const AmxUse& use) {
 
 }  // namespace epipe
 
-// Before the constructors of whoever links this: theirs may compute already. src/epipe/CMakeLists.txt has the linker take this file out of
-// the static library even where nothing refers to it.
+// Runs before the constructors of any program that links this: those may compute already. src/epipe/CMakeLists.txt makes the linker
+// include this file from the static library even when nothing refers to it.
 extern "C" __attribute__((constructor(101))) void epipe_prepare_amx() { epipe::amx_use(); }

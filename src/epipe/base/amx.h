@@ -5,8 +5,8 @@
 #include <string>
 
 // AMX is a set of tile registers for products of bf16 and int8 matrices. oneDNN, which LibTorch computes bf16 with, uses it wherever the
-// CPU's feature bits announce it. That ends in SIGILL where a virtual machine announces AMX but hides the leaf of CPUID with the sizes of
-// the tiles, so oneDNN is kept from AMX that cannot work.
+// CPU's feature bits announce it. That ends in SIGILL on a virtual machine that announces AMX but hides the CPUID leaf with the tile
+// sizes, so oneDNN is kept away from AMX that cannot work.
 namespace epipe {
 
 enum class Amx : std::uint8_t {
@@ -21,11 +21,11 @@ struct AmxUse {
   std::optional<std::string> onednn_limit;  // the instruction set oneDNN may use at most, by epipe or by the user
 };
 
-// What was found when the library was loaded: every program that links it asks the kernel before its own main() begins.
+// The result found when the library was loaded: every program that links it asks the kernel before its main() begins.
 const AmxUse& amx_use();
 
-// Looks again, asks again, and limits oneDNN where AMX is announced but cannot be used. The limit is the environment variable
-// ONEDNN_MAX_CPU_ISA, unless the user limits oneDNN further; oneDNN reads it once, when it is used first.
+// Detects again, asks again, and limits oneDNN where AMX is announced but cannot be used. The limit is the environment variable
+// ONEDNN_MAX_CPU_ISA, unless the user limits oneDNN further; oneDNN reads it once, on first use.
 AmxUse prepare_amx();
 
 // "granted", "refused; oneDNN limited to AVX512_CORE_BF16", ...

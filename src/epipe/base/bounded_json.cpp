@@ -47,7 +47,7 @@ class Builder final : public nlohmann::json_sax<json> {
   }
 
  private:
-  // The value in its place; null where it is one too many.
+  // Returns the value in its place; null if it exceeds the limits.
   json* add(json value, std::size_t allocations) {
     allocated_ += allocations;
     if (++values_ > limits_.values || allocated_ > limits_.allocated) {
@@ -62,7 +62,7 @@ class Builder final : public nlohmann::json_sax<json> {
     *place = std::move(value);
     return place;
   }
-  // While a list or object is open nothing is added to its parent, so its address stays.
+  // While a list or object is open nothing is added to its parent, so its address is stable.
   bool open(json empty) {
     if (open_.size() == limits_.depth) return fail(fmt::format("is nested deeper than {}", limits_.depth));
     json* const place = add(std::move(empty), 1);
@@ -93,7 +93,7 @@ class Builder final : public nlohmann::json_sax<json> {
 }  // namespace
 
 Result<json> parse_bounded_json(std::string_view text, const JsonLimits& limits) {
-  // The parser would take a zero for the end of its input and leave what follows unread.
+  // The parser would take a zero as the end of its input and ignore the rest.
   if (const auto zero = text.find('\0'); zero != std::string_view::npos) {
     return Error{ErrorCode::kBadMessage, fmt::format("is not valid JSON in UTF-8 at byte {}", zero + 1)};
   }

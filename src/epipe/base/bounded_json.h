@@ -8,16 +8,16 @@
 
 namespace epipe {
 
-// What a text may be made of. A number costs 16 bytes of memory, up to twice that while its list grows; strings, lists, objects and their
-// members cost about a hundred bytes each beside their text, however short they are, so fewer are allowed.
+// Limits on a text. A number costs 16 bytes of memory, up to twice that while its list grows; strings, lists, objects and their members
+// each cost about a hundred bytes on top of their text, however short they are, so fewer are allowed.
 struct JsonLimits {
-  std::size_t depth = 8;            // of lists and objects in one another
+  std::size_t depth = 8;            // nesting of lists and objects
   std::size_t values = 1 << 21;     // of all kinds
   std::size_t allocated = 1 << 18;  // strings, lists, objects, and members of objects
 };
 
-// The JSON of a peer or of a stranger's file, in time and memory proportional to the text. No key of an object may be given twice, and
-// nothing may follow the value. Errors are kBadMessage and do not quote the text.
+// Parses untrusted JSON from a peer or a file, in time and memory proportional to the text. Duplicate keys in an object and text after the
+// value are errors. Errors are kBadMessage and do not quote the text.
 Result<nlohmann::json> parse_bounded_json(std::string_view text, const JsonLimits& limits = {});
 
 }  // namespace epipe

@@ -34,11 +34,10 @@ struct UninitializedAllocator : std::allocator<T> {
   }
 };
 
-// Working memory: whatever is in it, it is not sent.
+// Working memory that is never sent, whatever it contains.
 using Scratch = std::vector<std::byte, UninitializedAllocator<std::byte>>;
 
-// Bytes that may leave the process: every one of them was written, by its owner or as a zero. Memory that is about to be filled is
-// Unwritten.
+// Bytes that may leave the process: each was written, by its owner or as a zero. Use Unwritten for memory that is about to be filled.
 class Bytes : public Scratch {
  public:
   Bytes() = default;
@@ -53,8 +52,8 @@ class Bytes : public Scratch {
 using ByteView = std::span<const std::byte>;
 using MutableBytes = std::span<std::byte>;
 
-// Room behind the bytes of `out` for what a codec, a file or a peer is about to write there. It is no part of `out` before written() says
-// so: what nobody has written cannot be sent, whatever fails in between. `out` must not grow meanwhile.
+// Space after the bytes of `out` for a codec, a file or a peer to write to. It becomes part of `out` only when written() is called, so
+// unwritten memory cannot be sent, whatever fails in between. `out` must not grow in the meantime.
 class Unwritten {
  public:
   Unwritten(Bytes& out, std::size_t count) : out_(out) {
@@ -66,7 +65,7 @@ class Unwritten {
   Unwritten& operator=(const Unwritten&) = delete;
 
   MutableBytes span() const { return span_; }
-  // The first `count` bytes are there and belong to `out`. Once.
+  // Appends the first `count` bytes to `out`. Call once.
   void written(std::size_t count) { static_cast<Scratch&>(out_).resize(out_.size() + std::min(count, span_.size())); }
   void written() { written(span_.size()); }
 
@@ -113,7 +112,7 @@ inline bool all_zeros(ByteView bytes) {
   return std::all_of(bytes.begin(), bytes.end(), [](std::byte b) { return b == std::byte{0}; });
 }
 
-// Takes values off the front of bytes that nobody vouches for; nullopt when they run out.
+// Reads values from the front of untrusted bytes; nullopt when they run out.
 class ByteReader {
  public:
   explicit ByteReader(ByteView in) : rest_(in) {}
@@ -136,7 +135,7 @@ class ByteReader {
   ByteView rest_;
 };
 
-// a * b or a + b, or nullopt where 64 bits do not hold it.
+// a * b or a + b; nullopt on 64-bit overflow.
 inline std::optional<std::uint64_t> checked_mul(std::uint64_t a, std::uint64_t b) {
   std::uint64_t product = 0;
   if (__builtin_mul_overflow(a, b, &product)) return std::nullopt;

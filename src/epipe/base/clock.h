@@ -4,7 +4,7 @@
 
 namespace epipe {
 
-// Seconds since construction, by the clock that never jumps.
+// Seconds since construction, by the monotonic clock.
 class Stopwatch {
  public:
   double seconds() const { return std::chrono::duration<double>(Clock::now() - start_).count(); }

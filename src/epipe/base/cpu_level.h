@@ -5,14 +5,14 @@
 
 namespace epipe {
 
-// Instruction sets that code of epipe's own exists for, in ascending order. kScalar is plain x86-64, or any other CPU.
+// Instruction sets that epipe has its own code for, in ascending order. kScalar is plain x86-64, or any other CPU.
 enum class CpuLevel : std::uint8_t { kScalar, kAvx2, kAvx512 };
 
 // "scalar", "avx2" or "avx512"; anything else throws std::invalid_argument.
 CpuLevel parse_cpu_level(std::string_view text);
 
-// The highest level that may be used where the CPU has it: the environment's EPIPE_CPU, read once, or kAvx512 where that is unset or
-// empty. Whoever chooses between instruction sets asks here first and the CPU second, so that a machine can play a smaller one.
+// The highest level that may be used if the CPU supports it: the environment variable EPIPE_CPU, read once, or kAvx512 if that is unset or
+// empty. Code that dispatches by instruction set checks this first and the CPU second, so that a machine can act as a smaller one.
 CpuLevel cpu_level_limit();
 
 }  // namespace epipe

@@ -56,7 +56,7 @@ std::string parent_of(const std::string& path) {
   return slash == 0 ? "/" : path.substr(0, slash);
 }
 
-// A new name in the folder is on the disk when the call returns. Some file systems have nothing to sync for a folder, and say EINVAL.
+// A new name in the folder is on disk when the call returns. Some file systems cannot sync a folder and return EINVAL.
 Result<void> sync_folder(const std::string& path) {
   const Handle folder(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   if (!folder.open() || (::fsync(folder.fd()) != 0 && errno != EINVAL)) return io_error("sync the folder", path);
@@ -110,7 +110,7 @@ Result<void> write_with_mode(const std::string& path, const FileContent& content
   struct stat status {};
   const bool in_place = ::stat(path.c_str(), &status) == 0 && !S_ISREG(status.st_mode);
   const std::string target = in_place ? path : fmt::format("{}.tmp{}", path, ::getpid());
-  if (!in_place) ::unlink(target.c_str());  // of a process that was killed; its mode may be another
+  if (!in_place) ::unlink(target.c_str());  // left by a process that was killed; its mode may differ
   Handle file(::open(target.c_str(), O_WRONLY | O_CLOEXEC | (in_place ? O_TRUNC : O_CREAT | O_EXCL), mode));
   if (!file.open()) return io_error("create", target);
   bool ok = content([&file](ByteView part) { return write_all(file.fd(), part); });

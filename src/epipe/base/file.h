@@ -11,13 +11,13 @@
 
 namespace epipe {
 
-// The whole file; an error when it is missing, unreadable or longer than `max_bytes`.
+// Returns the whole file; an error if it is missing, unreadable or longer than `max_bytes`.
 Result<Bytes> read_file(const std::string& path, std::uint64_t max_bytes);
 
-// Gives the file's content to `take`, piece by piece: for files that need not be in memory at once.
+// Passes the file's content to `take`, piece by piece, so that it need not fit into memory.
 Result<void> read_pieces(const std::string& path, const std::function<void(ByteView)>& take);
 
-// What these calls write, rename and make is on the disk when they return, its name included: the folder it is in is synced as well.
+// What these calls write, rename and create is on disk when they return, directory entry included: the parent folder is synced as well.
 
 // Replaces the file in one step: readers see the old content or the new one, never a part. The parts are written one after
 // the other. Devices and pipes are written in place.
@@ -26,30 +26,30 @@ Result<void> write_file(const std::string& path, std::initializer_list<ByteView>
 // The same for a secret: only its owner can read the file, whatever the umask.
 Result<void> write_private_file(const std::string& path, std::initializer_list<ByteView> parts);
 
-// The same for content that is made while it is written: gives the pieces to `write`; false where that or anything else failed, with errno.
+// The same for content that is produced while it is written: passes the pieces to `write`; returns false, with errno set, on failure.
 using FileContent = std::function<bool(const std::function<bool(ByteView piece)>& write)>;
 Result<void> write_private_file(const std::string& path, const FileContent& content);
 
-// Makes the folder and those above it; fine where it exists.
+// Creates the folder and its parents; not an error if it exists.
 Result<void> make_folders(const std::string& path);
-// The same, but only their owner can enter the folders that are made. Those that exist are left as they are.
+// The same, but only the owner can enter the folders it creates. Existing folders are left as they are.
 Result<void> make_private_folders(const std::string& path);
-// Removes a file or a folder with all it holds; fine where nothing is. Not std::filesystem::remove_all: LibTorch's wheels export a copy of
-// it from another compiler, which crashes.
+// Removes a file, or a folder with everything in it; not an error if it does not exist. Not std::filesystem::remove_all: LibTorch's wheels
+// export a copy of it from another compiler, which crashes.
 Result<void> remove_tree(const std::string& path);
 Result<void> rename_path(const std::string& from, const std::string& to);
-// The names in a folder, in no order; an error where it cannot be read.
+// The names in a folder, in no order; an error if it cannot be read.
 Result<std::vector<std::string>> read_folder(const std::string& path);
-// The same, and none where it cannot be read: not for decisions about what is not there.
+// The same, but empty if it cannot be read: do not use it to decide that something is absent.
 std::vector<std::string> list_folder(const std::string& path);
 bool is_folder(const std::string& path);
-// Bytes of all files in a folder and below it; links are not followed.
+// Total size of all files in a folder and its subfolders; links are not followed.
 std::uint64_t tree_bytes(const std::string& path);
 
-// Keeps others that ask for the same folder out, for as long as it lives.
+// An exclusive lock on a folder, held for as long as it lives.
 class FolderLock {
  public:
-  // Makes the folder, for its owner only, if there is none.
+  // Creates the folder, for its owner only, if it does not exist.
   static Result<FolderLock> take(const std::string& path);
   ~FolderLock();
   FolderLock(FolderLock&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}

@@ -18,7 +18,7 @@ struct IsMap : std::false_type {};
 template <typename T>
 struct IsMap<std::map<std::string, T>> : std::true_type {};
 
-// Whether the value is a T, whole and in range: json.get<T>() makes one of true, of 2.7, and of numbers that T cannot hold.
+// Whether the value really is a T, integral and in range if T is: json.get<T>() also converts true, 2.7, and numbers too large for T.
 template <typename T>
 bool holds(const nlohmann::json& json) {
   if constexpr (std::same_as<T, bool>) {

@@ -8,17 +8,17 @@
 
 namespace epipe {
 
-// A file's bytes as memory that is read from the disk when it is looked at. The file must not become shorter meanwhile.
+// A file mapped into memory: pages are read from disk when they are accessed. The file must not shrink while it is mapped.
 class MappedFile {
  public:
-  // An error where it is missing, unreadable or no ordinary file.
+  // An error if it is missing, unreadable or not a regular file.
   static Result<std::shared_ptr<MappedFile>> open(const std::string& path);  // shared with tensors that lie in it
   ~MappedFile();
   MappedFile(const MappedFile&) = delete;
   MappedFile& operator=(const MappedFile&) = delete;
 
   ByteView bytes() const { return bytes_; }
-  // What was looked at so far needs no memory any more; it is read again where it is looked at again.
+  // Releases the pages read so far; later accesses read them again.
   void forget_pages() const;
 
  private:

@@ -6,7 +6,7 @@
 
 namespace epipe {
 
-// The middle value, or the upper of the two in the middle. `values` must not be empty.
+// The middle value, or the upper of the two middle values. `values` must not be empty.
 inline double median(std::vector<double> values) {
   const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
   std::nth_element(values.begin(), middle, values.end());

@@ -8,14 +8,14 @@
 
 namespace epipe {
 
-// The most memory this process has held, in bytes.
+// Peak resident memory of this process, in bytes.
 inline std::uint64_t peak_memory_bytes() {
   rusage usage{};
   getrusage(RUSAGE_SELF, &usage);
   return static_cast<std::uint64_t>(usage.ru_maxrss) * 1024;
 }
 
-// What this process has in memory now, in bytes; 0 where the system does not say.
+// Resident memory of this process now, in bytes; 0 if the system does not report it.
 inline std::uint64_t resident_bytes() {
   std::uint64_t size = 0;
   std::uint64_t pages = 0;
@@ -23,7 +23,7 @@ inline std::uint64_t resident_bytes() {
   return pages * 4096;
 }
 
-// What it has allocated and not freed, in bytes; 0 where the C library does not say.
+// Bytes it has allocated and not freed; 0 if the C library does not report it.
 inline std::uint64_t allocated_bytes() {
 #if defined(__GLIBC__) && __GLIBC_PREREQ(2, 33)
   const auto info = mallinfo2();

@@ -11,8 +11,8 @@ namespace epipe {
 
 enum class MetricUnit : std::uint8_t { kNumber, kCount, kSeconds, kBytes, kText };
 
-// How what several steps, processes or replicas measured becomes one.
-enum class Over : std::uint8_t { kSum, kMax, kLast, kMean };  // kMean: of what is derived, computed anew from its parts
+// How the values of several steps, processes or replicas are combined.
+enum class Over : std::uint8_t { kSum, kMax, kLast, kMean };  // kMean: for derived metrics, recomputed from their parts
 
 // What a line of worker_metrics.def or cut_metrics.def declares.
 struct Metric {
@@ -22,7 +22,7 @@ struct Metric {
   std::string_view help{};
 };
 
-// Adds what another measured.
+// Adds another measurement.
 template <typename T>
 void combine(const Metric& metric, T& into, const T& other) {
   if constexpr (std::is_same_v<T, std::string>) {
@@ -36,7 +36,7 @@ void combine(const Metric& metric, T& into, const T& other) {
   }
 }
 
-// The same for a struct of metrics: each(visit, structs...) of it calls visit(metric, member of each struct...).
+// The same for a struct of metrics, whose each(visit, structs...) calls visit(metric, member of each struct...).
 template <typename Metrics>
 Metrics& combine(Metrics& into, const Metrics& other) {
   Metrics::each([](const Metric& metric, auto& sum, const auto& value) { combine(metric, sum, value); }, into, other);

@@ -8,8 +8,8 @@ namespace epipe {
 
 inline constexpr std::size_t kMaxShownBytes = 2000;
 
-// Text of somebody else as terminals and logs may show it: printable ASCII on one line, not long. Whatever could move a cursor, begin a
-// line or look like another letter becomes a question mark.
+// Makes untrusted text safe for terminals and logs: printable ASCII on one line, cut after `most` bytes. Whatever could move a cursor,
+// begin a line or look like another letter becomes a question mark.
 std::string printable(std::string_view text, std::size_t most = kMaxShownBytes);
 
 }  // namespace epipe

@@ -11,13 +11,13 @@
 
 namespace epipe {
 
-// Thrown to a thread that waits on a queue which was closed: the run is over, because it ended or because another thread failed.
+// Thrown to a thread that waits on a closed queue: the run has ended, or another thread has failed.
 class Closed : public std::exception {
  public:
   const char* what() const noexcept override { return "the queue was closed"; }
 };
 
-// Hands values from threads to threads, at most `capacity` at a time. close() wakes everybody; nobody waits after that.
+// Passes values between threads, at most `capacity` at a time. close() wakes all waiters; nobody waits after that.
 template <typename T>
 class Queue {
  public:
@@ -33,7 +33,7 @@ class Queue {
     filled_.notify_one();
   }
 
-  // Whether there was room in time; `value` is taken only then. Throws Closed.
+  // True if there was room in time; only then is `value` moved from. Throws Closed.
   bool push_within(T& value, std::chrono::milliseconds timeout) {
     std::unique_lock lock(mutex_);
     if (!room_.wait_for(lock, timeout, [this] { return closed_ || values_.size() < capacity_; })) return false;
@@ -44,7 +44,7 @@ class Queue {
     return true;
   }
 
-  // Waits for a value. Throws Closed, also when values are left: a closed queue means that nobody wants them.
+  // Waits for a value. Throws Closed even if values are left: once the queue is closed, nobody wants them.
   T pop() {
     std::unique_lock lock(mutex_);
     filled_.wait(lock, [this] { return closed_ || !values_.empty(); });
@@ -52,7 +52,7 @@ class Queue {
     return take(lock);
   }
 
-  // A value, or nothing when none came in time. Throws Closed.
+  // A value, or nullopt if none came in time. Throws Closed.
   std::optional<T> pop_within(std::chrono::milliseconds timeout) {
     std::unique_lock lock(mutex_);
     if (!filled_.wait_for(lock, timeout, [this] { return closed_ || !values_.empty(); })) return std::nullopt;

@@ -8,13 +8,13 @@
 
 namespace epipe {
 
-// What was wrong with bytes, text or a tensor that came from outside.
+// What was wrong with bytes, text or a tensor from outside.
 enum class ErrorCode : std::uint8_t {
   kTruncated,    // fewer bytes than the lengths inside announce
   kBadMagic,     // not an epipe frame at all
   kBadVersion,   // a frame of another format version
   kBadHeader,    // a header field holds a value the format does not allow
-  kBadChecksum,  // the bytes changed on the way
+  kBadChecksum,  // the bytes were corrupted in transit
   kTooLarge,     // a length is above the configured limit
   kBadSpec,      // codec text that the grammar does not accept
   kBadSchedule,  // a placement or a schedule that cannot be run
@@ -22,11 +22,11 @@ enum class ErrorCode : std::uint8_t {
   kNonFinite,    // NaN or Inf where only numbers are allowed
   kOutOfRange,   // finite, but not representable by this codec
   kBadFile,      // a file of the wrong kind
-  kBadMessage,   // a command or an answer that no peer sends
+  kBadMessage,   // a command or an answer that no correct peer sends
   kIo,           // the operating system refused
 };
 
-// The name that logs, tests and other programs match on: "bad_checksum".
+// The name that logs, tests and other programs match: "bad_checksum".
 std::string_view name(ErrorCode code);
 
 struct Error {
@@ -40,7 +40,7 @@ struct Error {
 // A file of the wrong kind, or a damaged one.
 Error bad_file(std::string message);
 
-// A value or the reason why there is none. Used wherever the input is not ours: bytes, files, specs.
+// A value, or the error why there is none. Used wherever the input is not ours: bytes, files, specs.
 template <typename T>
 class [[nodiscard]] Result {
  public:
@@ -75,12 +75,12 @@ class [[nodiscard]] Result<void> {
   Error error_{};
 };
 
-// For callers that report by exceptions: throws a std::runtime_error with the error's message, if there is one.
+// For callers that report errors as exceptions: throws a std::runtime_error with the message if there is an error.
 void require(const Result<void>& result);
 
 }  // namespace epipe
 
-// Leaves the function with the error, if there is one.
+// Returns from the function if there is an error.
 #define EPIPE_TRY(expression)                                                \
   do {                                                                       \
     if (auto epipe_try = (expression); !epipe_try) return epipe_try.error(); \

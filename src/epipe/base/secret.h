@@ -5,7 +5,7 @@
 
 namespace epipe {
 
-// Whether somebody showed the right secret, in a time that depends on the length of `shown` only.
+// Whether `shown` is the secret, in a time that depends only on the length of `shown`.
 inline bool equal_secret(std::string_view secret, std::string_view shown) {
   volatile std::size_t different = secret.size() ^ shown.size();
   for (std::size_t i = 0; i < shown.size(); ++i) {

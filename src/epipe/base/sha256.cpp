@@ -64,7 +64,7 @@ std::array<std::byte, 32> sha256(ByteView bytes) {
   ByteView rest = bytes;
   for (; rest.size() >= kBlockBytes; rest = rest.subspan(kBlockBytes)) add_block(state, rest.first(kBlockBytes));
 
-  // What is left, a one bit, zeros, the length: one block or two.
+  // The remaining bytes, a one bit, zeros, the length: one block or two.
   std::array<std::byte, 2 * kBlockBytes> last{};
   std::copy(rest.begin(), rest.end(), last.begin());
   last[rest.size()] = std::byte{0x80};

@@ -9,9 +9,9 @@
 
 namespace epipe {
 
-// SHA-256 (FIPS 180-4). Not in constant time where the length is the secret; nothing else of the input shows.
+// SHA-256 (FIPS 180-4). Its time depends on the length of the input and on nothing else about it.
 std::array<std::byte, 32> sha256(ByteView bytes);
-// In 64 hex digits, as sha256sum prints it.
+// As 64 hex digits, like sha256sum.
 std::string sha256_hex(std::string_view text);
 
 }  // namespace epipe

@@ -11,7 +11,7 @@
 
 namespace epipe {
 
-// A fixed number of threads that split one loop at a time. The caller is one of them, so a pool of 1 starts none.
+// A fixed number of threads that split one loop at a time. The caller counts as one, so a pool of 1 starts none.
 // run() is not reentrant and one thread at a time may call it.
 class ThreadPool {
  public:
@@ -22,7 +22,7 @@ class ThreadPool {
 
   int threads() const { return static_cast<int>(helpers_.size()) + 1; }
 
-  // Calls task(0) ... task(count - 1), each once, in no order, and returns when all are done. The first exception is rethrown.
+  // Calls task(0) ... task(count - 1), each once, in no particular order, and returns when all are done. Rethrows the first exception.
   void run(std::size_t count, const std::function<void(std::size_t)>& task);
 
  private:
@@ -42,7 +42,7 @@ class ThreadPool {
 };
 
 // Splits [0, n) into one contiguous part per thread, each but the last a multiple of `align` long, and calls
-// part(index, begin, end). A null pool, or too little work to share, is one part. Returns the number of parts.
+// part(index, begin, end). A null pool, or too little work to split, gives one part. Returns the number of parts.
 template <typename Part>
 std::size_t for_parts(ThreadPool* pool, std::size_t n, std::size_t align, Part&& part) {
   constexpr std::size_t kWorthSharing = std::size_t{1} << 15;

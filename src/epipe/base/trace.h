@@ -11,7 +11,7 @@
 
 namespace epipe {
 
-// Who did what when, for a timeline that people look at. Any thread may add; what comes after `capacity` events is not kept.
+// Records events for a timeline. Any thread may add; events beyond `capacity` are dropped.
 class Tracer {
  public:
   struct Event {
@@ -46,7 +46,7 @@ class Tracer {
   std::atomic<bool> full_ = false;
 };
 
-// Measures from construction to the end of its scope, adds that to a sum, and tells the tracer if there is one.
+// Measures the time from construction to the end of its scope, adds it to a sum, and reports it to the tracer if there is one.
 class Span {
  public:
   Span(double& sum, Tracer* tracer, int track, std::string_view category, std::uint64_t step, std::string name = {})

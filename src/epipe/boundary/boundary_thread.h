@@ -7,16 +7,16 @@
 #include "epipe/base/queue.h"
 #include "epipe/boundary/boundary.h"
 
-// What the threads of senders and receivers have in common.
+// Shared by the threads of senders and receivers.
 namespace epipe::boundary {
 
-// The loop of a boundary's thread: until the queues are closed or something fails.
+// The loop of a boundary's thread: runs until the queues are closed or something fails.
 template <typename Work>
 void run_until_closed(const Work& work, const OnFailure& on_failure) {
   try {
     while (true) work();
   } catch (const Closed&) {
-    // Somebody else ended the run and says why.
+    // Another thread ended the run and reports why.
   } catch (...) {
     on_failure(std::current_exception());
   }

@@ -5,7 +5,7 @@
 namespace epipe::boundary {
 namespace {
 
-// The device of tensors that lie on one; null for those on the CPU.
+// The first tensor on a device; null if all are on the CPU.
 const torch::Tensor* on_device(const std::vector<torch::Tensor>& tensors) {
   for (const auto& tensor : tensors) {
     if (tensor.defined() && tensor.is_cuda()) return &tensor;

@@ -7,33 +7,33 @@
 #include <memory>
 #include <vector>
 
-// Streams of devices: each thread queues its work on a stream of its own, so that computing, coding and copying overlap there as well.
-// Nothing here waits for a whole device, and on the CPU all of it does nothing.
+// Device streams: each thread queues its work on its own stream, so that computing, coding and copying overlap on the device as well.
+// Nothing here waits for a whole device; on the CPU all of it is a no-op.
 namespace epipe::boundary {
 
-// Makes a stream of its own the thread's current one on a device, until destroyed.
+// Makes a new stream the thread's current stream on a device, until destroyed.
 class OwnStream {
  public:
   explicit OwnStream(torch::Device device);
-  void synchronize() const;  // waits for what this stream has queued, and for nothing else
+  void synchronize() const;  // waits for the work queued on this stream, and for nothing else
 
  private:
   std::unique_ptr<c10::StreamGuard> guard_;
 };
 
-// Waits for what the thread's current stream on a device has queued.
+// Waits for the work queued on the thread's current stream on a device.
 void synchronize_current_stream(torch::Device device);
 
-// The memory of tensors that came from another stream is kept until the current one is done with what it has queued when they go.
+// Keeps the memory of tensors from another stream until the current stream has done all work queued before they are destroyed.
 void keep_for_current_stream(const std::vector<torch::Tensor>& tensors);
 
-// A point in the order of work that one thread's stream has queued, for another thread's to wait for.
+// A point in the work queued on one thread's stream, for another thread's stream to wait for.
 class StreamEvent {
  public:
   StreamEvent() = default;
-  // After all that the current stream of the tensors' device has queued so far.
+  // Records the work queued so far on the current stream of the tensors' device.
   explicit StreamEvent(const std::vector<torch::Tensor>& tensors);
-  // The current stream goes on only after that. The tensors' memory is kept until it is done with them.
+  // Makes the current stream wait for that point, and keeps the tensors' memory until it is done with them.
   void take(const std::vector<torch::Tensor>& tensors) const;
 
  private:

@@ -10,7 +10,7 @@
 
 namespace epipe::boundary {
 
-// The peer has the tensors before they are looked at here.
+// The peer gets the tensors before they are checked here.
 void Direct::send(MicroBatchTensors sent) {
   for (auto& tensor : sent.tensors) tensor = tensor.detach();
   sent.ready = StreamEvent(sent.tensors);
@@ -22,8 +22,8 @@ void Direct::send(MicroBatchTensors sent) {
   for (const auto& tensor : tensors) look_at(tensor, step, micro_batch);
 }
 
-// Its extremes tell whether all of it is finite: NaN is one of them where there is one. They are read when the step is over, so that
-// nobody waits for the device.
+// Its extremes tell whether all values are finite: a NaN makes them NaN. They are read at the end of the step, so that nothing waits for
+// the device.
 void Direct::look_at(const torch::Tensor& x, std::uint64_t step, std::uint32_t micro_batch) {
   Range range{step, micro_batch, {}, {}};
   if (!config_.flag_non_finite && x.numel() > 0) {

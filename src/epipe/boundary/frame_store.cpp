@@ -90,7 +90,7 @@ bool FrameStore::keep(const SampleKey& key, ByteView frame) {
   const std::uint64_t bytes = kRecordBytes + frame.size();
   const bool fits = fd_ >= 0 && bytes <= max_bytes_ && end_ <= max_bytes_ - bytes;
   if (!fits || (index_.size() >= kMaxSamples && !index_.contains(key.sample))) return false;
-  // The record is written last: where anything fails, the file still ends before it.
+  // The record's header is written last: if anything fails, the file still ends before it.
   if (!write_at(fd_, end_ + kRecordBytes, frame) || !write_at(fd_, end_, record_of(key, frame.size()))) return false;
   index_[key.sample] = {key.tag, end_ + kRecordBytes, frame.size()};
   end_ += bytes;

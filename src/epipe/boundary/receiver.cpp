@@ -44,7 +44,7 @@ void Receiver::run() {
       on_failure_);
 }
 
-// Always into a new tensor: the worker keeps the last ones for its backward.
+// Always into a new tensor: the worker keeps earlier ones for its backward.
 torch::Tensor Receiver::decode(const wire::FrameView& frame) const {
   const wire::FrameHeader& header = frame.header;
   if (header.non_finite && config_.flag_non_finite) return codec::not_a_number(header).to(config_.device);
@@ -53,7 +53,7 @@ torch::Tensor Receiver::decode(const wire::FrameView& frame) const {
   return std::move(x).value();
 }
 
-// All frames of one micro-batch. Which micro-batch it should be is for recv() to say; that they belong together is checked here.
+// Receives all frames of one micro-batch and checks that they belong together; recv() checks which micro-batch it is.
 MicroBatchTensors Receiver::recv_tensors() {
   MicroBatchTensors micro_batch;
   std::size_t parts = 1;

@@ -18,8 +18,8 @@ class Receiver {
   Receiver(const Receiver&) = delete;
   Receiver& operator=(const Receiver&) = delete;
 
-  // The tensors of this micro-batch, which must be the next to arrive. Waits for them. Throws Closed, TimedOut, or std::runtime_error
-  // when something else arrives.
+  // Waits for the tensors of this micro-batch, which must be the next to arrive. Throws Closed, TimedOut, or std::runtime_error if
+  // something else arrives.
   std::vector<torch::Tensor> recv(std::uint64_t step, std::uint32_t micro_batch);
   Traffic take_traffic();
   void close();
@@ -34,7 +34,7 @@ class Receiver {
   BoundaryConfig config_;
   transport::Link& link_;
   OnFailure on_failure_;
-  ThreadPool pool_;  // of the thread
+  ThreadPool pool_;  // used by thread_
   codec::FrameDecoder decoder_;
   Queue<MicroBatchTensors> arrived_;
   std::mutex mutex_;  // guards traffic_

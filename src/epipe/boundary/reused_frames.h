@@ -6,11 +6,11 @@
 #include "epipe/base/result.h"
 #include "epipe/boundary/frame_store.h"
 
-// What crosses a cut whose receiver keeps the frames of samples: one message for a micro-batch, with a frame for each sample that the
-// receiver lacks and the name alone of each that it has; and back, what it has.
+// The messages of a cut whose receiver keeps frames by sample. Forward, one message per micro-batch: a frame for each sample the receiver
+// lacks, only the key for each sample it has. Backward, the keys of the samples it has.
 //
-//   micro-batch   step u64 | micro_batch u32 | count u32 | count x (sample u64 | tag u64 | bytes u64, 0: it is there) | frames
-//   held          count x (sample u64 | tag u64)      all of them, when the link is new; then, for each micro-batch, those that were kept
+//   micro-batch   step u64 | micro_batch u32 | count u32 | count x (sample u64 | tag u64 | bytes u64, 0: receiver has it) | frames
+//   held          count x (sample u64 | tag u64)      all of them on a new link; then, for each micro-batch, the newly kept ones
 namespace epipe::boundary {
 
 struct SampleFrame {
@@ -28,7 +28,7 @@ inline constexpr std::size_t kMaxSamplesOfMicroBatch = 65536;
 
 Bytes to_bytes(const ReusedMicroBatch& micro_batch);
 Bytes to_bytes(const std::vector<SampleKey>& held);
-// Trust nothing; the frames are views into `bytes`, and what is in them is not looked at.
+// For untrusted bytes. The frames are views into `bytes`; their content is not checked.
 Result<ReusedMicroBatch> read_reused(ByteView bytes);
 Result<std::vector<SampleKey>> read_held(ByteView bytes);
 

@@ -80,7 +80,7 @@ void ReusingReceiver::recv_next() {
   note_depth(arrived_, mutex_, traffic_);
 }
 
-// A frame that arrived and cannot be decoded is the sender's fault; one that was kept is ours.
+// If a frame that just arrived cannot be decoded, the sender is at fault; if a stored one cannot, we are.
 torch::Tensor ReusingReceiver::decode(const SampleFrame& sample, wire::Limits& left, std::vector<SampleKey>& kept) {
   const bool arrived = !sample.frame.empty();
   const std::optional<Bytes> found = arrived ? std::nullopt : store_->find(sample.key);

@@ -13,17 +13,17 @@
 
 namespace epipe::boundary {
 
-// The other end of a ReusingSender: puts a micro-batch together from frames that arrive and frames that are kept. One that is missing or
-// damaged is forgotten, and ConnectionLost ends the link: over a new one the sender learns what is here and sends the rest again.
+// The other end of a ReusingSender: assembles a micro-batch from frames that arrive and frames in the store. A missing or damaged frame is
+// forgotten, and ConnectionLost ends the link: over a new link the sender learns which samples are here and sends the others again.
 class ReusingReceiver {
  public:
-  // The store is shared with whoever opens the next link, and used by one receiver at a time.
+  // The store is shared with the receivers of later links, and used by one receiver at a time.
   ReusingReceiver(BoundaryConfig config, transport::Link& link, std::shared_ptr<FrameStore> store, OnFailure on_failure);
   ~ReusingReceiver();
   ReusingReceiver(const ReusingReceiver&) = delete;
   ReusingReceiver& operator=(const ReusingReceiver&) = delete;
 
-  // As Receiver has them; the tensor of the micro-batch, [samples, ...].
+  // Like Receiver; recv() returns the tensor of the micro-batch, [samples, ...].
   std::vector<torch::Tensor> recv(std::uint64_t step, std::uint32_t micro_batch);
   Traffic take_traffic();
   void close();
@@ -38,7 +38,7 @@ class ReusingReceiver {
   transport::Link& link_;
   std::shared_ptr<FrameStore> store_;
   OnFailure on_failure_;
-  mutable ThreadPool pool_;  // of the thread
+  mutable ThreadPool pool_;  // used by thread_
   codec::FrameDecoder decoder_;
   Queue<MicroBatchTensors> arrived_;
   std::mutex mutex_;  // guards traffic_

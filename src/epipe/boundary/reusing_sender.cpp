@@ -98,7 +98,7 @@ void ReusingSender::send(MicroBatchTensors micro_batch) {
 void ReusingSender::send_next() {
   const MicroBatchTensors micro_batch = waiting_.pop();
   ReusedMicroBatch message{micro_batch.step, micro_batch.index, {}};
-  std::vector<Bytes> frames(micro_batch.tensors.size());  // which the message looks into
+  std::vector<Bytes> frames(micro_batch.tensors.size());  // the message has views into them
   Traffic traffic;
   for (std::size_t i = 0; i < micro_batch.tensors.size(); ++i) {
     const torch::Tensor& x = micro_batch.tensors[i];
@@ -121,7 +121,7 @@ void ReusingSender::send_next() {
   link_.send(std::move(bytes));
 }
 
-// The tag of a frame that is kept says nothing of a step.
+// The tag of a reusable frame does not depend on the step.
 Bytes ReusingSender::encode(const torch::Tensor& x, const MicroBatchTensors& micro_batch) {
   Bytes frame;
   const codec::FrameTag tag{0, 0, config_.cut, 0, 1, config_.direction};

@@ -13,8 +13,8 @@
 
 namespace epipe::boundary {
 
-// Sends activations sample by sample to a receiver that keeps them, and what it keeps only by name (reused_frames.h). Every sample is coded
-// by itself with an encoder that remembers nothing, so that its frame is the same whenever it is sent.
+// Sends activations sample by sample to a receiver that keeps them; a sample it has is sent as its key only (reused_frames.h). Every sample
+// is encoded separately by a stateless encoder, so its frame is the same whenever it is sent.
 class ReusingSender {
  public:
   // The link outlives the sender.
@@ -23,9 +23,9 @@ class ReusingSender {
   ReusingSender(const ReusingSender&) = delete;
   ReusingSender& operator=(const ReusingSender&) = delete;
 
-  // Whether the receiver has said that it keeps this. Waits for its first list. Throws Closed, or TimedOut.
+  // Whether the receiver has reported that it has this. Waits for its first list. Throws Closed or TimedOut.
   bool holds(const SampleKey& key) const;
-  // As Sender has them. Tensors are of one sample each, and undefined where holds() was true.
+  // Like Sender. Each tensor is one sample, and undefined if holds() was true.
   void send(MicroBatchTensors micro_batch);
   void finish_encoding() const;
   Traffic take_traffic();
@@ -45,17 +45,17 @@ class ReusingSender {
   transport::Link& link_;
   OnFailure on_failure_;
   Queue<MicroBatchTensors> waiting_;
-  ThreadPool pool_;  // of the sending thread
+  ThreadPool pool_;  // used by the sending thread
   std::unique_ptr<codec::Codec> encoder_;
-  codec::FrameDecoder decoder_;  // of its own frames, for measure()
-  mutable std::mutex mutex_;     // guards what follows
+  codec::FrameDecoder decoder_;  // for its own frames, in measure()
+  mutable std::mutex mutex_;     // guards the members below
   mutable std::condition_variable changed_;
   std::unordered_map<std::uint64_t, std::uint64_t> held_;  // tags by sample
-  bool listed_ = false;                                    // the first list is here
+  bool listed_ = false;                                    // the first list has arrived
   std::int64_t unencoded_ = 0;                             // micro-batches
   bool over_ = false;                                      // a thread has ended
   Traffic traffic_;
-  std::thread sending_;  // last: they use all of the above
+  std::thread sending_;  // last: the threads use all members above
   std::thread receiving_;
 };
 

@@ -22,7 +22,7 @@ Sender::Sender(BoundaryConfig config, transport::Link& link, OnFailure on_failur
       waiting_(config_.capacity),
       pool_(config_.codec_threads),
       decoder_(make_decoder(config_, pool_)) {
-  encoders_.push_back(make_encoder(config_, pool_));  // a wrong spec fails here, not in the thread
+  encoders_.push_back(make_encoder(config_, pool_));  // so that a wrong spec fails here, not in the thread
   config_.codec = encoders_[0]->spec();
   thread_ = std::thread([this] { run(); });
 }
@@ -155,7 +155,7 @@ void Sender::measure(const torch::Tensor& x, const wire::FrameView& frame, Traff
   traffic.signal_energy = exact.square().sum().item<double>();
 }
 
-// Tensors that cannot be encoded are no part of the curve; encode() says why, or flags them.
+// Tensors that cannot be encoded are left out of the curve; encode() reports why, or flags them.
 void Sender::try_rates(const torch::Tensor& x, std::size_t part, const MicroBatchTensors& micro_batch, const codec::FrameTag& tag) {
   for (std::size_t i = 0; i < micro_batch.try_rates.size(); ++i) {
     Bytes frame;

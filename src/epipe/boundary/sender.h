@@ -13,9 +13,9 @@
 
 namespace epipe::boundary {
 
-// The encoders are used by one thread at a time and without a lock, so that a worker that hands tensors over never waits for a codec: by
-// the sender's own thread while a micro-batch is unencoded, by state() and set_state() while none is. `unencoded_` says whose they are; it
-// changes under the lock, which those two hold until they are done.
+// One thread at a time uses the encoders, without a lock, so that a worker that calls send() never waits for a codec: the sender's own
+// thread while a micro-batch is unencoded, state() and set_state() while none is. `unencoded_` says who may use them; it changes under
+// the lock, which state() and set_state() hold until they are done.
 class Sender {
  public:
   // The link outlives the sender.
@@ -24,20 +24,20 @@ class Sender {
   Sender(const Sender&) = delete;
   Sender& operator=(const Sender&) = delete;
 
-  // Hands the tensors over; they must not change afterwards. Waits while `capacity` micro-batches wait. Throws Closed, or TimedOut.
+  // Takes the tensors, which must not change afterwards. Waits while `capacity` micro-batches are queued. Throws Closed or TimedOut.
   void send(MicroBatchTensors micro_batch);
-  // Waits until all that was handed over is encoded, so that traffic and state are whole. Throws Closed, or TimedOut.
+  // Waits until everything sent so far is encoded, so that traffic and state are complete. Throws Closed or TimedOut.
   void finish_encoding();
-  // Counts since the last call.
+  // The traffic since the last call.
   Traffic take_traffic();
-  // What was measured at `try_rates` since the last call, in their order, all tensors together.
+  // The losses measured at `try_rates` since the last call, in their order, summed over all tensors.
   std::vector<RatePoint> take_curve();
-  // The state of the encoders, one per tensor of a micro-batch; between steps. Waits as finish_encoding() does, but for a sender that was
-  // closed in the middle of a step only until its thread is gone.
+  // The state of the encoders, one per tensor of a micro-batch; call between steps. Waits like finish_encoding(), but if the sender was
+  // closed in the middle of a step, only until its thread has ended.
   std::vector<codec::State> state() const;
   void set_state(const std::vector<codec::State>& states);
   void close();
-  void join();  // after close(): until the thread, which may be reporting a failure, is gone
+  void join();  // after close(): waits until the thread, which may be reporting a failure, has ended
 
  private:
   void run();
@@ -55,16 +55,16 @@ class Sender {
   transport::Link& link_;
   OnFailure on_failure_;
   Queue<MicroBatchTensors> waiting_;
-  ThreadPool pool_;                                      // of whoever has the encoders
+  ThreadPool pool_;                                      // used by the thread that has the encoders
   std::vector<std::unique_ptr<codec::Codec>> encoders_;  // see above
-  codec::FrameDecoder decoder_;                          // of its own frames, for measure()
-  mutable std::mutex mutex_;                             // guards what follows, held for moments only
+  codec::FrameDecoder decoder_;                          // for its own frames, in measure()
+  mutable std::mutex mutex_;                             // guards the members below, held only briefly
   mutable std::condition_variable encoded_;
   std::int64_t unencoded_ = 0;  // micro-batches
   bool over_ = false;           // the thread has ended
   Traffic traffic_;
   std::vector<RatePoint> curve_;
-  std::thread thread_;  // last: it uses all of the above
+  std::thread thread_;  // last: it uses all members above
 };
 
 }  // namespace epipe::boundary

@@ -7,7 +7,7 @@
 
 namespace epipe::boundary {
 
-// What crossed one cut in one direction; base/cut_metrics.def says what each is.
+// What crossed one cut in one direction; base/cut_metrics.def describes each member.
 struct Traffic {
 #define METRIC EPIPE_METRIC_MEMBER
 #define DERIVED(name, unit, help)
@@ -29,7 +29,7 @@ struct Traffic {
 #undef METRIC
 #undef DERIVED
   }
-  // visit(metric, value) for each that follows from the others.
+  // Calls visit(metric, value) for each derived metric.
   template <typename Visit>
   void each_derived(Visit&& visit) const {
 #define METRIC(name, type, unit, over, help)

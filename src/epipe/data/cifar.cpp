@@ -14,7 +14,7 @@ namespace {
 
 constexpr std::uint64_t kMaxCifarBytes = std::uint64_t{1} << 30;
 
-// What distinguishes the two data sets.
+// Where the two data sets differ.
 struct CifarLayout {
   std::string name;
   std::string subfolder;  // in the official archive

@@ -6,7 +6,7 @@
 
 namespace epipe::data {
 
-// What a model, a loss and a metric must know of the data to fit it.
+// What a model, a loss and a metric must know about the data.
 struct DataSpec {
   enum class Kind : std::uint8_t { kImages, kText };
   Kind kind = Kind::kImages;
@@ -14,8 +14,8 @@ struct DataSpec {
   std::int64_t classes = 2;                         // outputs of the model; regression: values per sample
   std::int64_t vocabulary = 0;                      // text: token ids are below this
   bool regression = false;                          // targets are float32 [B, classes]; otherwise int64 [B]
-  std::vector<std::string> metrics = {"accuracy"};  // of the validation set, the one to report first; see train/task_metrics.h
-  bool next_token = false;  // targets are int64 [B, T]: the tokens themselves, layer::kNoTarget where nothing is to be predicted
+  std::vector<std::string> metrics = {"accuracy"};  // for the validation set, the main one first; see train/task_metrics.h
+  bool next_token = false;  // targets are int64 [B, T]: the tokens themselves, layer::kNoTarget where nothing is predicted
 
   std::int64_t max_length() const { return kind == Kind::kText ? shape.at(0) : 0; }
 };

@@ -11,14 +11,14 @@
 
 namespace epipe::data {
 
-// Where in a run a batch is shown. Augmentation is a function of this and of the sample's id, never of timing.
+// The position of a batch in a run. Augmentation is a function of this and of the sample's id, never of timing.
 struct BatchContext {
   std::uint64_t seed = 0;
   std::uint64_t epoch = 0;
   std::uint64_t step = 0;
 };
 
-// Samples by number. Any thread may call batch().
+// Samples by id. Any thread may call batch().
 class Dataset {
  public:
   virtual ~Dataset() = default;
@@ -32,14 +32,14 @@ class Dataset {
 struct Splits {
   std::unique_ptr<Dataset> train;
   std::unique_ptr<Dataset> validation;
-  std::vector<std::string> notes{};  // what a person should know of them: a split that was made here
+  std::vector<std::string> notes{};  // what the user should know: e.g. a split that was made here
 };
 
-// Generated images [3, 16, 16] of 10 classes: a smooth pattern per class, shifted and hidden in noise. Or text of 16 tokens out of 64, of 4
-// classes: the group of words that is most frequent. Learnable, the same for the same seed, nothing to download.
+// Generated images [3, 16, 16] of 10 classes: a smooth pattern per class, shifted and hidden in noise. Or texts of 16 tokens out of 64, in
+// 4 classes: the most frequent group of words. Learnable, the same for the same seed, nothing to download.
 Splits make_synthetic(DataSpec::Kind kind, std::uint64_t seed);
 
-// The ids 0 ... size - 1 in the order of this epoch: a permutation by (seed, epoch), or as they are.
+// The ids 0 ... size - 1 in the order of this epoch: a permutation by (seed, epoch), or ascending.
 std::vector<std::int64_t> epoch_order(std::int64_t size, bool shuffle, std::uint64_t seed, std::uint64_t epoch);
 
 }  // namespace epipe::data

@@ -20,7 +20,7 @@ struct Item {
   std::int64_t label;
 };
 
-// Files are read when a batch wants them.
+// Reads files when a batch needs them.
 class ImageFiles final : public ImageSource {
  public:
   ImageFiles(std::vector<Item> items, std::size_t classes) : items_(std::move(items)), classes_(classes) {}
@@ -105,7 +105,7 @@ std::vector<Item> list_images(const std::string& folder, const Labels& labels) {
   return items;
 }
 
-// Moves a tenth of these images of one class, at least one where there are two, by their names alone: the same ones on every machine.
+// Moves a tenth of these images of one class, at least one if there are two, chosen by name only: the same ones on every machine.
 void take_tenth(std::vector<Item> of_class, std::vector<Item>& train, std::vector<Item>& validation) {
   const auto key = [](const Item& item) {
     const std::size_t folder = item.path.rfind('/', item.path.rfind('/') - 1);
@@ -116,7 +116,7 @@ void take_tenth(std::vector<Item> of_class, std::vector<Item>& train, std::vecto
   for (std::size_t k = 0; k < of_class.size(); ++k) (k < taken ? validation : train).push_back(of_class[k]);
 }
 
-// Class folders that nobody divided into training and validation.
+// Splits class folders that are not divided into training and validation.
 Splits divide(const std::string& folder, const DataConfig& config) {
   const Labels labels = number(class_folders(folder));
   std::map<std::int64_t, std::vector<Item>> by_class;

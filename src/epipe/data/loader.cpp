@@ -6,7 +6,7 @@
 namespace epipe::data {
 namespace {
 
-constexpr std::uint64_t kSpare = 2;  // batches ready beyond those in the making
+constexpr std::uint64_t kSpare = 2;  // finished batches beyond the ones in progress
 
 }  // namespace
 
@@ -46,7 +46,7 @@ LoadedBatch Loader::next() {
   filled_.wait(lock, [this] { return made_.contains(wanted_); });
   Made made = std::move(made_.extract(wanted_).mapped());
   if (made.failure) {
-    made_[wanted_].failure = made.failure;  // for whoever asks again
+    made_[wanted_].failure = made.failure;  // for later calls
     std::rethrow_exception(made.failure);
   }
   ++wanted_;
@@ -91,7 +91,7 @@ Loader::Made Loader::make(std::uint64_t step, const Order& order) const {
     const BatchContext at{config_.seed, epoch, step};
     made.loaded = {epoch, step, step % per_epoch_ + 1 == per_epoch_, static_cast<std::int64_t>(count), static_cast<std::int64_t>(count), {}};
     if (!ids.empty()) made.loaded.batch = dataset_.batch(ids, at);
-    if (dataset_.spec().next_token) {  // tokens without a target count nowhere, in whichever shard they are
+    if (dataset_.spec().next_token) {  // tokens without a target are not counted in any shard
       made.loaded.terms = layer::loss_terms(ids.size() == count ? made.loaded.batch : dataset_.batch(std::span(*order).subspan(begin, count), at));
     }
   } catch (...) {

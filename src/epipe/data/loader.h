@@ -13,14 +13,14 @@
 
 namespace epipe::data {
 
-// One batch and where it belongs.
+// One batch and its position in the run.
 struct LoadedBatch {
   std::uint64_t epoch = 0;
   std::uint64_t step = 0;  // over all epochs
   bool last_of_epoch = false;
-  std::int64_t samples = 0;  // of the whole batch
-  std::int64_t terms = 0;    // of its loss: layer::loss_terms() of the whole batch
-  layer::Batch batch;        // the shard of it; may be empty
+  std::int64_t samples = 0;  // in the whole batch
+  std::int64_t terms = 0;    // in its loss: layer::loss_terms() of the whole batch
+  layer::Batch batch;        // this loader's shard of it; may be empty
 };
 
 struct LoaderConfig {
@@ -42,8 +42,8 @@ struct Shard {
 // As equal as possible; the first `samples mod shards` have one sample more.
 Shard shard_of(std::int64_t samples, int shard, int shards);
 
-// Makes the batches of a run ahead of time, each by one of its threads. What batch a step gets depends on the configuration without the
-// threads only, so a run that starts at first_step continues one that ended there. Holds at most threads + 2 batches.
+// Prepares the batches of a run ahead of time, each on one of its threads. A step's batch depends only on the configuration, without the
+// number of threads, so a run that starts at first_step continues one that ended there. Holds at most threads + 2 batches.
 //
 //   thread 0   |step 0      |step 2        |step 3 ...
 //   thread 1   |step 1           |step 4 ...               next(): step 0, step 1, step 2, ...
@@ -55,7 +55,7 @@ class Loader {
   Loader(const Loader&) = delete;
   Loader& operator=(const Loader&) = delete;
 
-  // The next batch; call it end_step - first_step times. Rethrows what the dataset threw at that batch; the loader is over then.
+  // The next batch; call it end_step - first_step times. Rethrows the dataset's exception for that batch; every later call does, too.
   LoadedBatch next();
 
   static std::uint64_t steps_per_epoch(std::int64_t samples, std::int64_t batch_size);
@@ -74,7 +74,7 @@ class Loader {
   const Dataset& dataset_;
   const LoaderConfig config_;
   const std::uint64_t per_epoch_;
-  std::mutex mutex_;  // guards all below
+  std::mutex mutex_;  // guards the members below
   std::condition_variable room_;
   std::condition_variable filled_;
   std::map<std::uint64_t, Made> made_;  // by step

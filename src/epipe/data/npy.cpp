@@ -31,7 +31,7 @@ std::optional<std::string_view> dict_field(std::string_view dict, std::string_vi
   return std::nullopt;
 }
 
-// "(4, 32,)" -> {4, 32}; nullopt where it is anything else.
+// "(4, 32,)" -> {4, 32}; nullopt for anything else.
 std::optional<std::vector<std::int64_t>> parse_shape(std::string_view text) {
   if (!text.starts_with('(')) return std::nullopt;
   std::vector<std::int64_t> shape;

@@ -10,7 +10,7 @@
 namespace epipe::data {
 namespace {
 
-// These rows of a dense tensor; bytes become floats from 0 to 1.
+// Copies these rows of a dense tensor; bytes become floats from 0 to 1.
 template <typename T>
 torch::Tensor rows(const torch::Tensor& all, std::span<const std::int64_t> ids) {
   constexpr bool kScaled = std::is_same_v<T, std::uint8_t>;
@@ -39,7 +39,7 @@ class Arrays final : public Dataset {
   DataSpec spec() const override { return spec_; }
   std::int64_t size() const override { return x_.size(0); }
 
-  // Plain loops: an operator of LibTorch would start threads of its own beside the loader's.
+  // Plain loops: a LibTorch operator would start its own threads beside the loader's.
   layer::Batch batch(std::span<const std::int64_t> ids, const BatchContext&) const override {
     layer::Batch batch;
     batch.inputs = {x_.scalar_type() == torch::kByte ? rows<std::uint8_t>(x_, ids) : rows<float>(x_, ids)};
@@ -58,7 +58,7 @@ class Arrays final : public Dataset {
   throw std::runtime_error(fmt::format("{}: {}", file, message));
 }
 
-// uint8 images are stored with the channels last, as image libraries have them, or first.
+// uint8 images are stored with the channels last, as in image libraries, or first.
 torch::Tensor read_x(const std::string& file) {
   auto x = value_or_throw(read_npy_any(file));
   if (x.scalar_type() == torch::kDouble) x = x.to(torch::kFloat);

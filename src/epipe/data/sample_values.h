@@ -8,7 +8,7 @@
 
 namespace epipe::data {
 
-// The values of one sample of this shape, whose extents are positive; nullopt where 64 bits do not hold their number.
+// The number of values in one sample of this shape, whose extents are positive; nullopt on 64-bit overflow.
 inline std::optional<std::uint64_t> sample_values(const std::vector<std::int64_t>& shape) {
   std::uint64_t values = 1;
   for (const std::int64_t extent : shape) {

@@ -8,7 +8,7 @@
 #include "epipe/data/dataset.h"
 #include "epipe/data/open.h"
 
-// One function per kind of data; open.cpp finds the right one. All throw as open_data() does.
+// One function per kind of data; open.cpp chooses. All throw like open_data().
 namespace epipe::data {
 
 Splits open_cifar10(const std::string& folder, const DataConfig& config);
@@ -16,15 +16,15 @@ Splits open_cifar100(const std::string& folder, const DataConfig& config);
 Splits open_food101(const std::string& folder, const DataConfig& config);
 Splits open_image_folders(const std::string& folder, const DataConfig& config);
 Splits open_npy(const std::string& folder, const DataConfig& config);
-// A file of text or a folder of such files.
+// A text file or a folder of text files.
 Splits open_text(const std::string& path, const DataConfig& config);
-// By the task's name, in any case, with or without a hyphen: cola sst2 mrpc stsb qqp mnli mnli-mm qnli rte wnli.
+// `task` in upper or lower case, with or without hyphens: cola sst2 mrpc stsb qqp mnli mnli-mm qnli rte wnli.
 Splits open_glue(const std::string& task, const std::string& folder, const DataConfig& config);
 
 bool exists(const std::string& path);
 // "folder/name"
 std::string path_in(std::string_view folder, std::string_view name);
-// The value, or std::runtime_error with the error's message.
+// The value; throws std::runtime_error with the message if there is an error.
 template <typename T>
 T value_or_throw(Result<T> result) {
   if (!result) throw std::runtime_error(result.error().message);

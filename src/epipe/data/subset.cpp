@@ -9,7 +9,7 @@
 namespace epipe::data {
 namespace {
 
-// Of the order in which samples are taken, so that half of the data holds the samples of a quarter.
+// The seed of the order in which samples are taken, so that half of the data includes a quarter of the data.
 constexpr std::uint64_t kOrder = 0x9e3779b97f4a7c15;
 
 std::vector<std::int64_t> chosen(std::int64_t size, double share) {
@@ -33,7 +33,7 @@ class PartOfDataset final : public Dataset {
 
  private:
   std::unique_ptr<Dataset> whole_;
-  std::vector<std::int64_t> ids_;  // of the whole, ascending
+  std::vector<std::int64_t> ids_;  // in the whole set, ascending
 };
 
 }  // namespace

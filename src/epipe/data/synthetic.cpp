@@ -128,7 +128,7 @@ std::vector<std::int64_t> epoch_order(std::int64_t size, bool shuffle, std::uint
   std::vector<std::int64_t> order(static_cast<std::size_t>(size));
   std::iota(order.begin(), order.end(), 0);
   if (!shuffle) return order;
-  const std::uint64_t key = layer::key_of(seed, "order/" + std::to_string(epoch));  // a server that saw one epoch knows no other
+  const std::uint64_t key = layer::key_of(seed, "order/" + std::to_string(epoch));  // one epoch does not reveal the others
   for (std::size_t i = order.size(); i > 1; --i) std::swap(order[i - 1], order[layer::mix(key, i) % i]);  // Fisher and Yates
   return order;
 }

@@ -17,7 +17,7 @@ constexpr std::int64_t kScoresAtOnce = std::int64_t{1} << 22;  // 16 MB in float
 
 double scale_of(const torch::Tensor& query) { return 1 / std::sqrt(static_cast<double>(query.size(3))); }
 
-// Queries `begin` ... of all keys that any of them sees.
+// Queries from `begin` on, with all keys that any of them sees.
 struct Block {
   std::int64_t begin;
   std::int64_t size;
@@ -47,7 +47,7 @@ torch::Tensor block_weights(const torch::Tensor& query, const torch::Tensor& key
   return torch::softmax(scores.masked_fill_(future, -std::numeric_limits<float>::infinity()), -1);
 }
 
-// Forward keeps only its inputs and the output; backward computes the scores of a block again.
+// The forward saves only its inputs and output; the backward recomputes the scores of each block.
 class BlockAttention : public torch::autograd::Function<BlockAttention> {
  public:
   static torch::Tensor forward(AutogradContext* ctx, const torch::Tensor& query, const torch::Tensor& key, const torch::Tensor& value) {
@@ -102,7 +102,7 @@ torch::Tensor causal_attention_by_blocks(const torch::Tensor& query, const torch
 
 torch::Tensor causal_attention(const torch::Tensor& query, const torch::Tensor& key, const torch::Tensor& value) {
 #if TORCH_VERSION_MAJOR >= 2
-  const bool whole = query.size(2) == key.size(2);  // what it calls causal counts from the first key
+  const bool whole = query.size(2) == key.size(2);  // LibTorch's causal mask counts from the first key
   if (whole || query.size(2) == 1) {
     const std::int64_t heads = query.size(1);
     return at::scaled_dot_product_attention(query, repeat_groups(key, heads), repeat_groups(value, heads), {}, 0.0,

@@ -13,7 +13,7 @@ namespace {
 using torch::DeviceType;
 using torch::ScalarType;
 
-// The device-generic calls came after 2.3.
+// The device-generic calls exist since 2.4.
 #if TORCH_VERSION_MAJOR > 2 || (TORCH_VERSION_MAJOR == 2 && TORCH_VERSION_MINOR >= 4)
 
 bool is_enabled(DeviceType device) { return at::autocast::is_autocast_enabled(device); }

@@ -11,9 +11,9 @@ namespace epipe::layer {
 
 // Samples that are trained on together. The first dim of every tensor counts the samples.
 struct Batch {
-  Tensors inputs;                     // of the first layer
-  Tensors side;                       // side inputs of every layer, e.g. the attention mask
-  torch::Tensor targets;              // of the loss
+  Tensors inputs;                     // for the first layer
+  Tensors side;                       // side inputs for every layer, e.g. the attention mask
+  torch::Tensor targets;              // for the loss
   std::vector<std::int64_t> samples;  // their ids in the data set
 
   std::int64_t size() const { return static_cast<std::int64_t>(samples.size()); }
@@ -21,7 +21,7 @@ struct Batch {
 
 inline constexpr std::int64_t kNoTarget = -100;  // in targets [B, T]: nothing is to be predicted there
 
-// How many predictions its loss is the mean of: one for each sample, or, where targets are tokens, int64 [B, T], one for each that has
+// The number of predictions its loss averages over: one per sample or, if the targets are tokens, int64 [B, T], one per token that has
 // another before it.
 inline std::int64_t loss_terms(const Batch& batch) {
   const torch::Tensor& targets = batch.targets;

@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <tuple>
 
-// Statistics of several layers are computed in one vector. Its operations must round each element by itself, wherever it stands: no
-// fused multiply-add, no reduction. Then the layers of a stage may be any.
+// Statistics of several layers are computed in one vector. Each element must be rounded independently of its position: no fused
+// multiply-add, no reduction. Then the result does not depend on which layers share a stage.
 namespace epipe::layer {
 namespace {
 
@@ -48,7 +48,7 @@ DeferredBatchNorm::DeferredBatchNorm(std::int64_t channels, double eps, double m
       eps_(eps),
       momentum_(momentum) {}
 
-// Not registered: who has the tensors has registered them.
+// Not registered: the owner of the tensors has registered them.
 DeferredBatchNorm::DeferredBatchNorm(const Shared& tensors, double eps, double momentum)
     : weight(tensors.weight),
       bias(tensors.bias),
@@ -59,7 +59,7 @@ DeferredBatchNorm::DeferredBatchNorm(const Shared& tensors, double eps, double m
       momentum_(momentum) {}
 
 torch::Tensor DeferredBatchNorm::forward(const torch::Tensor& x, const ForwardContext& at) {
-  const bool frozen = weight.defined() && !weight.requires_grad();  // then it is as in evaluation, statistics included
+  const bool frozen = weight.defined() && !weight.requires_grad();  // behaves as in evaluation, statistics included
   if (!at.training || frozen) return torch::batch_norm(x, weight, bias, running_mean, running_var, false, momentum_, eps_, false);
   if (!at.pipelined) {
     num_batches_tracked.add_(1);
@@ -81,7 +81,7 @@ void DeferredBatchNorm::unsee() {
   seen_.pop_back();
 }
 
-// By cuDNN where PyTorch would take it: it is faster in float32.
+// Uses cuDNN where PyTorch would: it is faster in float32.
 DeferredBatchNorm::Seen DeferredBatchNorm::normalize(const torch::Tensor& x, torch::Tensor& y) const {
   const std::int64_t count = x.numel() / x.size(1);
   torch::Tensor mean, inverse_deviation, reserved;
@@ -183,7 +183,7 @@ std::vector<DeferredBatchNorm*> batch_norms(const std::vector<std::shared_ptr<La
 
 void commit_batch(const std::vector<std::shared_ptr<Layer>>& layers) {
   DeferredBatchNorm::commit_together(batch_norms(layers));
-  for (const auto& layer : layers) layer->commit_batch();  // of norms nothing is left to commit
+  for (const auto& layer : layers) layer->commit_batch();  // batch norms have nothing left to commit
 }
 
 }  // namespace epipe::layer

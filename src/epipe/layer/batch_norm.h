@@ -11,13 +11,13 @@
 
 namespace epipe::layer {
 
-// Normalizes by the micro-batch, as BatchNorm does by the batch, and updates the running statistics once per batch with the
-// aggregate of its micro-batches, as if they had been one; with every forward where nothing is pipelined. One whose weight is not trained
-// normalizes as in evaluation, and its statistics stay. weight, bias, running_mean, running_var, num_batches_tracked
+// Normalizes by the micro-batch, as BatchNorm does by the batch, and updates the running statistics once per batch with the aggregate of
+// its micro-batches, as if they had been one; if nothing is pipelined, with every forward. If its weight is frozen it normalizes as in
+// evaluation and keeps its statistics. weight, bias, running_mean, running_var, num_batches_tracked
 class DeferredBatchNorm : public torch::nn::Module, public BatchStatistics {
  public:
   explicit DeferredBatchNorm(std::int64_t channels, double eps = 1e-5, double momentum = 0.1);
-  // Over the tensors of another module, which stay the same tensors. Weight and bias may be undefined.
+  // Uses the tensors of another module, without copying them. Weight and bias may be undefined.
   struct Shared {
     torch::Tensor weight;
     torch::Tensor bias;
@@ -33,18 +33,18 @@ class DeferredBatchNorm : public torch::nn::Module, public BatchStatistics {
   torch::Tensor batch_totals() const override;  // sums, sums of squares, count
   void set_batch_totals(const torch::Tensor& totals) override;
 
-  // What a micro-batch left, as the normalization computed it.
+  // The statistics of a micro-batch, as the normalization computed them.
   struct Seen {
     torch::Tensor mean;
     torch::Tensor inverse_deviation;
     std::int64_t count;
   };
-  // Of the batch so far, by micro-batch, for who runs a forward without calling it.
+  // The statistics of the batch so far, by micro-batch, for code that replays a forward without calling it.
   const std::vector<Seen>& seen() const { return seen_; }
   void see(const Seen& micro_batch);
-  void unsee();  // the last one
+  void unsee();  // removes the last one
 
-  // commit_batch() of each, to the same bits, in a few operations over all of them: one by one they would be hundreds of tiny ones.
+  // commit_batch() of each, with bit-identical results, in a few operations over all of them instead of hundreds of tiny ones.
   static void commit_together(const std::vector<DeferredBatchNorm*>& norms);
 
   torch::Tensor weight;
@@ -54,7 +54,7 @@ class DeferredBatchNorm : public torch::nn::Module, public BatchStatistics {
   torch::Tensor num_batches_tracked;
 
  private:
-  // Of the values of a batch, by channel, in float64.
+  // Totals over the values of a batch, by channel, in float64.
   struct Totals {
     torch::Tensor sum;
     torch::Tensor square_sum;
@@ -69,13 +69,13 @@ class DeferredBatchNorm : public torch::nn::Module, public BatchStatistics {
   double eps_;
   double momentum_;
   std::vector<Seen> seen_;       // by micro-batch of the batch so far
-  std::optional<Totals> given_;  // by set_batch_totals, instead of what was seen
+  std::optional<Totals> given_;  // set by set_batch_totals(), instead of seen_
   std::int64_t count_ = 0;       // values per channel so far
 };
 
-// Those of these layers.
+// The batch norms in these layers.
 std::vector<DeferredBatchNorm*> batch_norms(const std::vector<std::shared_ptr<Layer>>& layers);
-// commit_batch() of each layer, to the same bits.
+// commit_batch() of each layer, with bit-identical results.
 void commit_batch(const std::vector<std::shared_ptr<Layer>>& layers);
 
 }  // namespace epipe::layer

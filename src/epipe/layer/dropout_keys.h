@@ -10,14 +10,14 @@
 
 namespace epipe::layer {
 
-// The keys of dropout (random.h) for a forward that is recorded once and run many times: on the device, at places that do not change.
+// The keys of dropout (random.h) for a forward that is recorded once and run many times: on the device, at fixed addresses.
 class DropoutKeys {
  public:
   DropoutKeys(std::int64_t samples, torch::Device device);
-  // While recording: where the keys of this name will be, int64 [samples]. A name may be taken several times. Throws NotCapturable when
-  // there are too many.
+  // While recording: the tensor that will hold the keys of this name, int64 [samples]. A name may be taken several times. Throws
+  // NotCapturable if there are too many names.
   torch::Tensor take(const ForwardContext& at, std::string_view name);
-  // Before each run, on the thread's current stream: those of its step and samples, whose number is the recording's.
+  // Call before each run, on the thread's current stream: writes the keys for its step and samples, as many as in the recording.
   void write(const ForwardContext& at);
 
  private:

@@ -34,7 +34,7 @@ void initialize(Layer& layer, std::uint64_t seed, const Initialization& how) {
   const auto parameters = layer.named_parameters();
   for (const auto& item : parameters) {
     torch::Tensor weight = item.value();
-    if (weight.dim() < 2) continue;  // biases and scales keep what their module gave them
+    if (weight.dim() < 2) continue;  // biases and scales keep their module's initial values
     const std::string name = layer.full_name(item.key());
     if (is_lora(name)) {
       initialize_lora(weight, name, seed);

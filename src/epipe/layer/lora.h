@@ -7,9 +7,8 @@
 
 #include "epipe/layer/layer.h"
 
-// Low-rank adaptation (Hu et al. 2021): a linear layer's weights stay as they are, and what is trained is a product of two thin matrices
-// beside them, y = x W^T + b + alpha / rank * dropout(x) A^T B^T. Its parameters are called NAME.lora_A.weight and NAME.lora_B.weight, as
-// PEFT calls them.
+// Low-rank adaptation (Hu et al. 2021): a linear layer's weights are frozen, and a product of two thin matrices beside them is trained,
+// y = x W^T + b + alpha / rank * dropout(x) A^T B^T. The parameters are named NAME.lora_A.weight and NAME.lora_B.weight, as in PEFT.
 namespace epipe::layer {
 
 struct LoraConfig {
@@ -22,12 +21,12 @@ struct LoraConfig {
   double scale() const { return alpha / static_cast<double>(rank); }
 };
 
-// "r=8,alpha=16,dropout=0.1,targets=q_proj+v_proj"; what is left out is as above. Throws std::invalid_argument.
+// "r=8,alpha=16,dropout=0.1,targets=q_proj+v_proj"; omitted fields have the defaults above. Throws std::invalid_argument.
 LoraConfig parse_lora(std::string_view text);
 std::string to_string(const LoraConfig& config);
 
-// Adds the thin matrices to the layer's linear layers of these names, and freezes every other parameter of the layer. Returns how many it
-// found.
+// Adds the thin matrices to the layer's linear layers named in `targets`, and freezes every other parameter of the layer. Returns how many
+// linear layers it found.
 std::size_t add_lora(Layer& layer, const LoraConfig& config);
 
 // Whether a parameter of this name is one of the thin matrices.

@@ -4,16 +4,16 @@
 
 #include "epipe/layer/layer.h"
 
-// Channels-last: [B,C,H,W] stored as B, H, W, C, which convolutions on CUDA devices are fastest in. Shapes and values stay; files and
-// frames hold values in the order of the shape, whatever the strides.
+// Channels-last: [B,C,H,W] stored as B, H, W, C, the fastest order for convolutions on CUDA devices. Shapes and values do not change;
+// files and frames hold values in the order of the shape, whatever the strides.
 namespace epipe::layer {
 
 inline bool wants_channels_last(torch::Device device) { return device.is_cuda(); }
 
-// Tensors of 4 dims in channels-last, others as they are. Copies only what is not so already.
+// Converts tensors of 4 dims to channels-last and returns others unchanged. Copies only if needed.
 Tensors channels_last(Tensors x);
 
-// The same for parameters of 4 dims: weights of convolutions. They stay the same parameters to whoever holds them.
+// The same for parameters of 4 dims, the weights of convolutions. Existing references to the parameters stay valid.
 void to_channels_last(Layer& layer);
 
 }  // namespace epipe::layer

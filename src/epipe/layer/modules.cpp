@@ -79,7 +79,7 @@ LayerNorm::LayerNorm(std::int64_t features, double eps)
       bias(register_parameter("bias", torch::zeros({features}))),
       eps_(eps) {}
 
-// In float32 under mixed precision too, as autocast has it on CUDA devices; LibTorch 1.13 has no mixed layer_norm on the CPU.
+// In float32 even under mixed precision, like autocast on CUDA devices; LibTorch 1.13 has no mixed layer_norm on the CPU.
 torch::Tensor LayerNorm::forward(const torch::Tensor& x) const {
   return torch::layer_norm(x.to(torch::kFloat32), {weight.size(0)}, weight, bias, eps_);
 }

@@ -6,26 +6,26 @@
 #include "epipe/layer/layer.h"
 #include "epipe/layer/lora.h"
 
-// What layers are built of: parameters under the names torchvision and PyTorch give them, and one forward each.
+// Building blocks of layers: parameters with the names of torchvision and PyTorch, and one forward each.
 namespace epipe::layer {
 
-// A parameter before its first values. Throws std::invalid_argument where it is far larger than that of any model, before it is
-// allocated: shapes may come from a peer.
+// An uninitialized parameter. Throws std::invalid_argument, before allocating it, if it is far larger than in any real model: shapes may
+// come from a peer.
 torch::Tensor new_weight(torch::IntArrayRef shape);
 
-// y = x W^T + b, and what LoRA adds. weight [out, in], bias [out]
+// y = x W^T + b, plus LoRA's product. weight [out, in], bias [out]
 class Linear : public torch::nn::Module {
  public:
   struct Options {
     bool bias = true;
-    bool input_first = false;  // weight [in, out], as GPT-2 has it
+    bool input_first = false;  // weight [in, out], as in GPT-2
   };
   Linear(std::int64_t in, std::int64_t out) : Linear(in, out, Options()) {}
   Linear(std::int64_t in, std::int64_t out, const Options& options);
   torch::Tensor forward(const torch::Tensor& x, const ForwardContext& at) const;
   double flops(std::int64_t rows) const { return 2.0 * static_cast<double>(rows * weight.numel()); }
 
-  // Two thin matrices beside the weights: lora_A.weight [rank, in], lora_B.weight [out, rank]. `name` is what dropout draws by.
+  // Adds two thin matrices: lora_A.weight [rank, in], lora_B.weight [out, rank]. Dropout draws by `name`.
   void add_lora(const LoraConfig& config, const std::string& name);
 
   torch::Tensor weight;
@@ -35,7 +35,7 @@ class Linear : public torch::nn::Module {
   struct Lora {
     LoraConfig config;
     std::string name;
-    torch::Tensor a;  // as they are registered
+    torch::Tensor a;  // the registered parameters
     torch::Tensor b;
   };
   torch::Tensor product(const torch::Tensor& x) const;
@@ -72,7 +72,7 @@ struct ConvShape {
   std::int64_t stride = 1;
   std::int64_t padding = 0;
   std::int64_t groups = 1;
-  bool bias = false;  // a BatchNorm that follows has its own
+  bool bias = false;  // usually a BatchNorm with its own bias follows
 };
 
 // weight [out, in / groups, kernel, kernel], bias [out]
@@ -102,7 +102,7 @@ class LayerNorm : public torch::nn::Module {
   double eps_;
 };
 
-// In place, as torchvision does it: for a tensor that was just made, of which nobody else needs the values.
+// In place, as in torchvision: for a newly made tensor whose values nobody else needs.
 inline torch::Tensor relu(const torch::Tensor& fresh) { return fresh.relu_(); }
 inline torch::Tensor relu6(torch::Tensor fresh) { return torch::hardtanh_(fresh, 0, 6); }
 

@@ -8,28 +8,28 @@
 
 #include "epipe/layer/layer.h"
 
-// Random numbers that depend on names and numbers alone, so that every placement and every replay draws the same.
+// Random numbers that depend on names and numbers only, so that every placement and every replay draws the same ones.
 namespace epipe::layer {
 
-// A 64-bit key of a seed and a name: the first bytes of SHA-256(seed, name). Who has the key, or numbers drawn with it, can compute
-// neither the seed nor the key of another name; what follows a key is easy to compute back.
+// A 64-bit key for a seed and a name: the first bytes of SHA-256(seed, name). The key, or numbers drawn with it, reveal neither the seed
+// nor the key of another name. The steps after the key (mix, draws) are easy to invert.
 std::uint64_t key_of(std::uint64_t seed, std::string_view name);
 // Mixes another number into a key.
 std::uint64_t mix(std::uint64_t key, std::uint64_t number);
 
-// The keys of the samples for dropout of this name: element e of a sample depends on its key and e.
+// The samples' keys for the dropout of this name: element e of a sample depends on its key and e.
 std::vector<std::uint64_t> sample_keys(const ForwardContext& at, std::string_view name);
 
 // 0 with probability p, 1 / (1 - p) otherwise, for a tensor whose first dim is the samples of `at`: element e of sample s depends on
 // (seed, epoch, step, id of s, name, e) only.
 torch::Tensor dropout_mask(torch::IntArrayRef shape, double p, const ForwardContext& at, std::string_view name);
 
-// x with elements dropped and the rest scaled, while training; x itself otherwise. PyTorch's own where nothing is pipelined.
+// While training, x with elements dropped and the rest scaled; otherwise x itself. PyTorch's own dropout if nothing is pipelined.
 torch::Tensor dropout(const torch::Tensor& x, double p, const ForwardContext& at, std::string_view name);
 
-// Uniform values in [-bound, bound), by the key.
+// Fills x with uniform values in [-bound, bound), drawn with the key.
 void fill_uniform(torch::Tensor& x, double bound, std::uint64_t key);
-// Normal values of mean 0, by the key.
+// Fills x with normal values of mean 0, drawn with the key.
 void fill_normal(torch::Tensor& x, double deviation, std::uint64_t key);
 
 }  // namespace epipe::layer

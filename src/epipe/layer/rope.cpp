@@ -7,7 +7,7 @@
 namespace epipe::layer {
 namespace {
 
-// Long wavelengths are stretched by the factor, short ones stay, and those in between are blended, as in Llama 3.1.
+// Stretches long wavelengths by the factor, keeps short ones and blends the rest, as in Llama 3.1.
 torch::Tensor llama3_frequencies(const torch::Tensor& plain, const RopeConfig& c) {
   const auto wavelength = 2 * std::numbers::pi / plain;
   const auto share = (c.original_positions / wavelength - c.low_freq_factor) / (c.high_freq_factor - c.low_freq_factor);
@@ -17,7 +17,7 @@ torch::Tensor llama3_frequencies(const torch::Tensor& plain, const RopeConfig& c
   return torch::where(is_long, plain / c.factor, torch::where(is_short, plain, blended));
 }
 
-// In float32, step by step as Hugging Face computes them: at long positions the rounding shows.
+// In float32, with Hugging Face's sequence of operations: at long positions the rounding shows.
 torch::Tensor frequencies(const RopeConfig& c, std::int64_t head_dim) {
   const auto exponent = torch::arange(0, head_dim, 2, torch::kInt64).to(torch::kFloat32) / static_cast<double>(head_dim);
   const auto plain = 1.0 / torch::pow(c.theta, exponent);

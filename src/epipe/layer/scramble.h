@@ -2,7 +2,7 @@
 
 #include <cstdint>
 
-// Numbers of a sequence by key and index, on the host and in kernels alike.
+// The numbers of a sequence by key and index, identical on the host and in kernels.
 namespace epipe::layer {
 
 inline constexpr std::uint64_t kGolden = 0x9e3779b97f4a7c15ULL;

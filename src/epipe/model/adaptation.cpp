@@ -11,7 +11,7 @@
 namespace epipe::model {
 namespace {
 
-// Scales and biases are few, and sums of them matter.
+// Leaves scales and biases: they are few, and their precision matters in sums.
 void halve_matrices(layer::Layer& layer) {
   const torch::NoGradGuard no_grad;
   for (auto& parameter : layer.parameters()) {
@@ -45,7 +45,7 @@ std::vector<std::string> linear_names(const layer::Layer& layer) {
   return names;
 }
 
-// Each target must be somewhere; the error says what is there.
+// Each target must exist in some layer; the error lists the names that do.
 void check_targets(const Architecture& architecture, const layer::LoraConfig& lora, const std::vector<std::size_t>& frozen) {
   std::vector<std::string> there;
   for (std::size_t l = 0; l < architecture.layers.size(); ++l) {

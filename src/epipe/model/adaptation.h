@@ -8,18 +8,18 @@
 
 namespace epipe::model {
 
-// Which parameters of a model are trained, and how the others are kept.
+// Which parameters of a model are trained, and how the others are stored.
 struct Adaptation {
-  std::vector<std::size_t> frozen{};        // layers that stay as they are
-  std::optional<layer::LoraConfig> lora{};  // thin matrices beside linear layers are trained, and a task's head; nothing else
-  bool half_base = false;                   // matrices that are not trained are kept in bfloat16
+  std::vector<std::size_t> frozen{};        // layers that are not trained
+  std::optional<layer::LoraConfig> lora{};  // train only thin matrices beside linear layers, and the task head
+  bool half_base = false;                   // store matrices that are not trained in bfloat16
 };
 
-// Layers that are made from now on are adapted. Throws std::invalid_argument where LoRA finds none of its targets in any layer, which takes
-// making them.
+// Adapts all layers made from now on. Throws std::invalid_argument if no layer has any of LoRA's targets; to check this, it makes the
+// layers.
 void adapt(Architecture& architecture, const Adaptation& adaptation);
 
-// The index of the first layer with a parameter to train; the number of layers where there is none. Makes layers one at a time.
+// The index of the first layer with a trainable parameter; the number of layers if there is none. Makes layers one at a time.
 std::size_t first_trained(const Architecture& architecture);
 
 }  // namespace epipe::model

@@ -17,7 +17,7 @@ using nlohmann::json;
 
 constexpr std::uint64_t kMaxAdapterConfigBytes = 1 << 20;
 constexpr std::string_view kAdapterPrefix = "base_model.model.";
-// What would change the numbers, unless it is off.
+// Options that would change the results, unless they are off.
 constexpr std::array kMustBeFalse = {"use_dora", "use_rslora", "lora_bias", "use_qalora"};
 constexpr std::array kMustBeEmpty = {"rank_pattern",      "alpha_pattern",     "layers_to_transform",
                                      "layer_replication", "target_parameters", "trainable_token_indices",

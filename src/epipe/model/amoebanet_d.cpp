@@ -1,5 +1,5 @@
 // amoebanet_d (Real et al. 2018, as GPipe trained it): a stem, cells that take the outputs of the two cells before them, a pooled
-// classifier. Between cells go two tensors. amoebanet_d:CELLSxFILTERS sets its size: 3x64 unless given; GPipe's experiments had 18x208.
+// classifier. Two tensors pass between cells. amoebanet_d:CELLSxFILTERS sets its size: 3x64 by default; GPipe's experiments used 18x208.
 #include <fmt/format.h>
 
 #include <array>
@@ -27,7 +27,7 @@ struct Edge {
 };
 struct Genotype {
   std::array<Edge, 10> edges;
-  std::vector<std::size_t> concat;  // the states that are the output, side by side
+  std::vector<std::size_t> concat;  // the states that are concatenated to the output
 };
 const Genotype kNormal = {{{{1, kConv1x1},
                             {1, kMaxPool3x3},
@@ -73,7 +73,7 @@ struct CellShape {
   std::int64_t channels = 1;
   bool reduction = false;
   bool after_reduction = false;  // the older input is twice as large
-  bool last = false;             // nobody takes its input after it
+  bool last = false;             // no later cell takes its input
 
   const Genotype& genotype() const { return reduction ? kReduction : kNormal; }
   std::int64_t out() const { return channels * static_cast<std::int64_t>(genotype().concat.size()); }
@@ -165,7 +165,7 @@ Size parse_size(const std::string& text) {
   return size;
 }
 
-// Adds cells and remembers what the next one needs to know of them.
+// Adds cells and remembers what the next one needs.
 class Builder {
  public:
   Builder(std::vector<LayerMaker>& layers, std::int64_t channels) : layers_(layers), shape_{channels, channels, channels} {}

@@ -23,7 +23,7 @@ std::vector<double> seconds_of_layers(const Architecture& architecture, const Te
   return seconds;
 }
 
-// The layer border nearest to each even share of the costs, leaving at least one layer for every stage.
+// The layer boundary nearest to each even share of the costs, leaving at least one layer for every stage.
 std::vector<std::size_t> even_cuts(const std::vector<double>& costs, int stages) {
   const std::size_t n = costs.size();
   std::vector<double> upto = {0};  // of the first i layers

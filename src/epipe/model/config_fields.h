@@ -8,7 +8,7 @@
 
 namespace epipe::model {
 
-// Reads fields of a config.json; remembers the first that does not fit. A field that is null is as one that is left out.
+// Reads fields of a config.json; remembers the first invalid one. A null field counts as missing.
 class ConfigFields {
  public:
   static constexpr std::int64_t kMaxSize = 1 << 20;
@@ -42,7 +42,7 @@ class ConfigFields {
       complain(fmt::format("expected {} true or false, got {}", name, shown(*field)));
     }
   }
-  // What this version computes with; anything else is refused rather than ignored.
+  // The only supported value; any other is refused rather than ignored.
   template <typename T>
   void only(const char* name, const T& expected) {
     const auto* const field = find(name);
@@ -55,7 +55,7 @@ class ConfigFields {
     if (complaint_.empty()) complaint_ = std::move(what);
   }
   const std::string& complaint() const { return complaint_; }
-  // Null where it is left out or null.
+  // Null if it is missing or null.
   const nlohmann::json* find(const char* name) const {
     const auto found = object_.find(name);
     return found == object_.end() || found->is_null() ? nullptr : &*found;

@@ -51,7 +51,7 @@ class ConvEncode final : public layer::Layer {
   std::vector<std::shared_ptr<layer::Conv2d>> convs_;  // shared with the module tree, which owns them
 };
 
-// weight [channels, in, kernel, kernel], bias [in], as ConvTranspose2d has them
+// weight [channels, in, kernel, kernel], bias [in], as in ConvTranspose2d
 class Transposed final : public torch::nn::Module {
  public:
   explicit Transposed(const SetShape& s)
@@ -59,7 +59,7 @@ class Transposed final : public torch::nn::Module {
         weight_(register_parameter("weight", layer::new_weight({s.channels, s.in, s.kernel, s.kernel}))),
         bias_(register_parameter("bias", torch::zeros({s.in}))) {}
 
-  // The rows and columns at the end that no window reached come back as the bias alone.
+  // Trailing rows and columns that no window reached come back as the bias alone.
   torch::Tensor forward(const torch::Tensor& x) const {
     const std::int64_t k = shape_.kernel;
     return torch::conv_transpose2d(x, weight_, bias_, k, /*padding=*/0, {shape_.height % k, shape_.width % k});

@@ -16,7 +16,7 @@ class ConvNorm final : public torch::nn::Module {
 
   torch::Tensor forward(const torch::Tensor& x, const layer::ForwardContext& at) { return norm_->forward(conv_->forward(x), at); }
   double flops(const torch::Tensor& out) const { return conv_->flops(out) + 4.0 * static_cast<double>(out.numel()); }
-  // The same, for an output of so many positions (samples x height x width).
+  // The same, for an output of `positions` positions (samples x height x width).
   double flops(std::int64_t positions) const {
     return 2.0 * static_cast<double>(positions * (conv_->weight.numel() + 2 * norm_->weight.numel()));
   }

@@ -21,7 +21,7 @@ constexpr std::array<std::pair<Family, std::string_view>, 4> kFamilies = {
 constexpr std::array<std::pair<RopeKind, std::string_view>, 3> kRopes = {
     {{RopeKind::kDefault, "default"}, {RopeKind::kLinear, "linear"}, {RopeKind::kLlama3, "llama3"}}};
 
-// Of matrices and embeddings. Sizes of at most 2^24 and 1000 layers leave room in a double.
+// The number of weights in matrices and embeddings. With sizes of at most 2^24 and 1000 layers a double can hold it.
 double weights_of(const DecoderConfig& c) {
   const auto f = static_cast<double>(c.hidden_size);
   const double attention = 2 * f * static_cast<double>(c.head_dim) * static_cast<double>(c.heads + c.key_value_heads);
@@ -45,7 +45,7 @@ void check_rope(ConfigFields& fields, const layer::RopeConfig& rope) {
   }
 }
 
-// "rope_parameters" has all of it, or "rope_theta" is beside "rope_scaling", where the kind was once called "type".
+// Either everything is in "rope_parameters", or "rope_theta" is beside "rope_scaling", whose "rope_type" was once called "type".
 void read_rope(ConfigFields& fields, layer::RopeConfig& rope) {
   fields.number("rope_theta", rope.theta, 1e12);
   for (const char* const name : {"rope_scaling", "rope_parameters"}) {
@@ -80,7 +80,7 @@ void read_end_tokens(ConfigFields& fields, DecoderConfig& c) {
   }
 }
 
-// Attention that sees fewer tokens than those before.
+// Refuses attention that does not see all preceding tokens.
 void refuse_windows(ConfigFields& fields) {
   fields.only("use_sliding_window", false);
   const json* const types = fields.find("layer_types");

@@ -66,10 +66,10 @@ class DecoderHead final : public DecoderLayer {
   }
 
  private:
-  // A leaf of its own over the embedding's values.
+  // A separate leaf over the embedding's values.
   torch::Tensor matrix() {
     if (weight_.defined()) return weight_;
-    if (!embedding_) {  // looked at by itself: shapes are all that is asked for
+    if (!embedding_) {  // inspected on its own: only shapes are needed
       return torch::empty({config().vocab_size, config().hidden_size}, torch::TensorOptions(torch::kFloat32).device(torch::kMeta));
     }
     const torch::Tensor shared = embedding_->matrix();
@@ -80,8 +80,8 @@ class DecoderHead final : public DecoderLayer {
   }
 
   bool for_loss_;
-  torch::Tensor weight_;                         // of its own; undefined where it is tied
-  std::shared_ptr<DecoderEmbedding> embedding_;  // where it is tied: a layer of the same worker
+  torch::Tensor weight_;                         // its own; undefined if it is tied
+  std::shared_ptr<DecoderEmbedding> embedding_;  // if it is tied: a layer of the same worker
   torch::Tensor alias_;
 };
 
@@ -99,7 +99,7 @@ torch::Tensor DecoderLayer::attend(const torch::Tensor& query, const torch::Tens
   return torch::matmul(weights.to(all.value.scalar_type()), layer::repeat_groups(all.value, query.size(1)));
 }
 
-double DecoderLayer::attention_flops(const torch::Tensor& x) const {  // half of the scores are of tokens that follow
+double DecoderLayer::attention_flops(const torch::Tensor& x) const {  // half of the scores are for later tokens
   return 2.0 * static_cast<double>(x.size(0) * x.size(1)) * static_cast<double>(x.size(1)) *
          static_cast<double>(config_.heads * config_.head_dim);
 }

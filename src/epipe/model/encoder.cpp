@@ -21,7 +21,7 @@ using layer::LayerNorm;
 using layer::Linear;
 using layer::Tensors;
 
-// What all layers have in common: the config, and normal first weights.
+// The base of all layers: the config, and normally distributed initial weights.
 class EncoderLayer : public layer::Layer {
  public:
   EncoderLayer(const std::string& name, const std::string& prefix, const EncoderConfig& config) : Layer(name, prefix), config_(config) {}
@@ -39,7 +39,7 @@ class EncoderLayer : public layer::Layer {
   EncoderConfig config_;
 };
 
-// The score of a token that is not there.
+// The score of a masked token.
 double lowest(const torch::Tensor& scores) { return scores.scalar_type() == torch::kHalf ? -65504.0 : -3.4028234e38; }
 
 // "dense" and "LayerNorm": y = norm(dense(x) + residual)
@@ -58,7 +58,7 @@ class Output final : public torch::nn::Module {
 };
 
 bool is_bert(const EncoderConfig& c) { return c.family == EncoderConfig::Family::kBert; }
-// Of the names of all weights but the head's.
+// The prefix of all weight names but the head's.
 std::string prefix_of(const EncoderConfig& c) { return is_bert(c) ? "bert." : "roberta."; }
 
 // [B, T] token ids, and for pairs of sentences [B, T] which of the two -> [B, T, F]
@@ -72,7 +72,7 @@ class EncoderEmbeddings final : public EncoderLayer {
         norm_(register_module("LayerNorm", std::make_shared<LayerNorm>(c.hidden_size, c.layer_norm_eps))) {}
 
   Tensors forward(const Tensors& in, const ForwardContext& at) override {
-    // The row of the padding gets no gradient, as Hugging Face has it.
+    // The padding's row gets no gradient, as in Hugging Face.
     const auto words = torch::embedding(word_->weight, in[0], config().pad_token_id);
     const auto types = in.size() > 1 ? type_->forward(in[1]) : type_->weight[0];
     return {drop(norm_->forward(words + types + positions(in[0])), config().hidden_dropout_prob, at, "dropout")};
@@ -182,7 +182,7 @@ class Head final : public EncoderLayer {
   std::shared_ptr<Linear> out_;
 };
 
-// The same of a BERT: a pooler that is pretrained, and a linear layer.
+// BERT's head: a pretrained pooler, and a linear layer.
 class BertHead final : public EncoderLayer {
  public:
   BertHead(const EncoderConfig& c, std::int64_t classes)

@@ -15,9 +15,9 @@ using nlohmann::json;
 
 constexpr std::uint64_t kMaxBytes = 1 << 20;
 constexpr std::int64_t kMaxLayers = 1000;
-constexpr std::int64_t kMaxWeights = std::int64_t{1} << 34;  // the largest there is has 1.1e10
+constexpr std::int64_t kMaxWeights = std::int64_t{1} << 34;  // the largest existing model has 1.1e10
 
-// Of embeddings, attention and feed-forward. Sizes of at most 2^20 and 1000 layers leave room in 63 bits.
+// The number of weights in embeddings, attention and feed-forward. With sizes of at most 2^20 and 1000 layers 63 bits suffice.
 std::int64_t matrix_values(const EncoderConfig& c) {
   const std::int64_t rows = c.vocab_size + c.max_position_embeddings + c.type_vocab_size;
   return c.hidden_size * (rows + c.num_hidden_layers * (4 * c.hidden_size + 2 * c.intermediate_size));

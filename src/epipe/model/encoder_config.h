@@ -8,7 +8,7 @@
 
 namespace epipe::model {
 
-// The sizes of a RoBERTa or a BERT, as Hugging Face's config.json names them. The defaults are roberta-base.
+// The sizes of a RoBERTa or a BERT, with the names of Hugging Face's config.json. The defaults are roberta-base.
 struct EncoderConfig {
   enum class Family : std::uint8_t { kRoberta, kBert };
   Family family = Family::kRoberta;
@@ -27,13 +27,13 @@ struct EncoderConfig {
   double initializer_range = 0.02;
 };
 
-// The text of a config.json. What it leaves out is as in Hugging Face's EncoderConfig. Trusts nothing: sizes are bounded.
+// Parses the text of a config.json. Missing fields have Hugging Face's defaults. For untrusted text: sizes are bounded.
 Result<EncoderConfig> parse_encoder_config(std::string_view json);
-// config.json in a folder, or the file itself.
+// `path` is a config.json or a folder that has one.
 Result<EncoderConfig> read_encoder_config(const std::string& path);
-// What "roberta:ARGUMENT" means: the text itself where it begins with a brace, which opens no file, otherwise the path of one.
+// The config of "roberta:ARGUMENT": ARGUMENT is the text itself if it begins with a brace, and then no file is opened; otherwise a path.
 Result<EncoderConfig> encoder_config_of(const std::string& argument);
-// parse_encoder_config() of it gives an equal one.
+// parse_encoder_config() of the result gives an equal config.
 std::string to_json_text(const EncoderConfig& config);
 
 }  // namespace epipe::model

@@ -9,7 +9,7 @@
 namespace epipe::model {
 namespace {
 
-// Logits [V] of the token that follows `ids`, of which those in the cache have been read.
+// Logits [V] of the token that follows `ids`; tokens in the cache have been processed already.
 torch::Tensor next_logits(const Model& model, std::span<const std::int64_t> ids, layer::KeyValueCache& cache) {
   layer::ForwardContext at;
   at.training = false;
@@ -18,14 +18,14 @@ torch::Tensor next_logits(const Model& model, std::span<const std::int64_t> ids,
   const auto count = static_cast<std::int64_t>(ids.size());
   layer::Tensors x = {torch::tensor(at::ArrayRef<std::int64_t>(ids.data(), ids.size())).view({1, count})};
   for (const auto& layer : model.layers) {
-    if (layer == model.layers.back()) x[0] = x[0].narrow(1, x[0].size(1) - 1, 1);  // the head is asked for the last token alone
+    if (layer == model.layers.back()) x[0] = x[0].narrow(1, x[0].size(1) - 1, 1);  // the head needs only the last token
     x = layer->forward(x, at);
   }
   cache.advance(count);
   return x[0].to(torch::kFloat32).view({-1});
 }
 
-// The most likely tokens first, until they have `top_p` together; the draw is uniform in [0, 1).
+// Draws from the most likely tokens whose probabilities add up to `top_p`; `uniform` is in [0, 1).
 std::int64_t draw(const torch::Tensor& logits, const GenerateOptions& options, float uniform) {
   const auto [p, order] = torch::softmax(logits.to(torch::kFloat64) / options.temperature, 0).sort(0, /*descending=*/true);
   const auto sums = p.cumsum(0);

@@ -11,13 +11,13 @@ namespace epipe::model {
 struct GenerateOptions {
   std::int64_t max_new_tokens = 64;
   double temperature = 0;  // 0: the most likely token
-  double top_p = 1;        // of the most likely tokens, as many as have this probability together
+  double top_p = 1;        // sample from the most likely tokens whose probabilities add up to this
   std::uint64_t seed = 0;
-  std::vector<std::int64_t> end_tokens{};  // after one of them nothing follows
+  std::vector<std::int64_t> end_tokens{};  // stop after any of these
 };
 
-// Continues a text with a decoder that gives logits, one token at a time; keys and values of the tokens before are kept. Returns the prompt
-// and what follows. `on_token` sees every new token. The draws depend on seed and position alone.
+// Continues a text with a decoder that outputs logits, one token at a time, caching keys and values. Returns the prompt followed by the
+// new tokens. `on_token` sees every new token. The draws depend only on seed and position.
 std::vector<std::int64_t> generate(const Model& model, std::vector<std::int64_t> ids, const GenerateOptions& options,
                                    const std::function<void(std::int64_t)>& on_token = {});
 

@@ -33,7 +33,7 @@ class Gpt2Embedding final : public DecoderEmbedding {
   std::shared_ptr<layer::Embedding> positions_;
 };
 
-// Two linear layers under the names of the parts that hold them: "attn.c_attn", "attn.c_proj"; "mlp.c_fc", "mlp.c_proj".
+// Two linear layers under their parent's name: "attn.c_attn", "attn.c_proj"; "mlp.c_fc", "mlp.c_proj".
 class LinearPair final : public torch::nn::Module {
  public:
   LinearPair(const char* first, std::int64_t in, std::int64_t middle, const char* second, std::int64_t middle_out, std::int64_t out)
@@ -69,7 +69,7 @@ class Gpt2Block final : public DecoderLayer {
     return attention_->first().flops(tokens) + attention_->second().flops(tokens) + attention_flops(in[0]) +
            2 * mlp_->first().flops(tokens);
   }
-  // What adds to the residual stream starts smaller the more blocks there are.
+  // Weights that add to the residual stream start smaller the more blocks there are.
   void initialize(std::uint64_t seed) override {
     DecoderLayer::initialize(seed);
     const torch::NoGradGuard no_grad;

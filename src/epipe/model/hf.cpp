@@ -1,4 +1,4 @@
-// hf:DIR, a folder of Hugging Face's: config.json says which architecture it is.
+// hf:DIR, a Hugging Face folder: config.json says which architecture it is.
 #include <fmt/format.h>
 
 #include <nlohmann/json.hpp>
@@ -49,7 +49,7 @@ void check_fits(const DecoderConfig& c, const data::DataSpec& data) {
   }
 }
 
-// Both ends of the model on one worker: they share a matrix.
+// Ties the first and the last layer, which share a matrix and are on one worker.
 void tie_ends(const std::vector<std::shared_ptr<layer::Layer>>& layers) {
   if (!layers.back()) return;
   auto embedding = std::dynamic_pointer_cast<DecoderEmbedding>(layers.front());

@@ -86,7 +86,7 @@ std::size_t insert_learned_codec(Architecture& architecture, std::size_t cut, co
                                  const std::vector<std::int64_t>& shape) {
   const std::string name = fmt::format("{}{}", kCodecPrefix, architecture.layers.at(cut).name);
   const auto halves = [=] { return codec.sets.empty() ? make_linear_codec(name, codec, shape) : make_conv_codec(name, codec, shape); };
-  halves();  // a codec that does not fit is refused here, not by who makes its layers
+  halves();  // refuses a codec that does not fit here, not when its layers are made
   const auto at = architecture.layers.begin() + static_cast<std::ptrdiff_t>(cut);
   architecture.layers.insert(
       at, {{name + ".encode", [halves] { return halves().encode; }}, {name + ".decode", [halves] { return halves().decode; }}});

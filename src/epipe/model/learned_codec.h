@@ -7,7 +7,7 @@
 
 #include "epipe/model/architecture.h"
 
-// Codecs that are trained with the model: layers on both sides of a cut, so that less crosses it. Gradients shrink alike.
+// Codecs that are trained with the model: layers on both sides of a cut, so that less crosses it. Gradients shrink in the same way.
 //
 //   conv:20x3      convolution to 20 channels, kernel = stride = 3, and the transposed one after the cut; maps [B, C, H, W]
 //   conv:32x4,16   a second set within the first: to 16 channels (kernel 1; 16x2 for another)
@@ -29,8 +29,8 @@ struct LearnedCodec {
   std::int64_t decay_until = 0;
 };
 
-// A cut's codec text in two: the learned part, if it begins with one, and the rest of the chain for the wire ("none" where nothing is
-// left): "conv:20x3>uniform:8". Throws std::invalid_argument for a learned part that is wrong.
+// Splits a cut's codec text, e.g. "conv:20x3>uniform:8", into the learned part, if it begins with one, and the rest of the chain for the
+// wire ("none" if nothing is left). Throws std::invalid_argument for an invalid learned part.
 struct SplitSpec {
   std::optional<LearnedCodec> learned{};
   std::string learned_text{};
@@ -38,9 +38,9 @@ struct SplitSpec {
 };
 SplitSpec split_learned(std::string_view spec);
 
-// Inserts the halves before and after the border at layer `cut`: layers "codec.NAME.encode" and "codec.NAME.decode", NAME being the layer
-// that begins there. `shape` is that of the one tensor that crosses, samples first. Returns the cut's new place. Throws
-// std::invalid_argument where the codec does not fit the shape.
+// Inserts the two halves at layer `cut`, one on each side of the cut: layers "codec.NAME.encode" and "codec.NAME.decode", where NAME is
+// the layer that begins there. `shape` is the shape of the one tensor that crosses, samples first. Returns the new index of the cut.
+// Throws std::invalid_argument if the codec does not fit the shape.
 std::size_t insert_learned_codec(Architecture& architecture, std::size_t cut, const LearnedCodec& codec,
                                  const std::vector<std::int64_t>& shape);
 

@@ -15,7 +15,7 @@ struct CodecHalves {
   std::shared_ptr<layer::Layer> decode;
 };
 
-// For a tensor of this shape, samples first: "NAME.encode", "NAME.decode". They throw std::invalid_argument where it does not fit.
+// For a tensor of this shape, samples first: "NAME.encode", "NAME.decode". Throw std::invalid_argument if the codec does not fit it.
 CodecHalves make_conv_codec(const std::string& name, const LearnedCodec& codec, const std::vector<std::int64_t>& shape);
 CodecHalves make_linear_codec(const std::string& name, const LearnedCodec& codec, const std::vector<std::int64_t>& shape);
 

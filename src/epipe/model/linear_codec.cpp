@@ -19,8 +19,8 @@ void set_identity(torch::Tensor& weight) {
   weight.copy_(torch::eye(weight.size(0), weight.size(1)));
 }
 
-// [.., size] -> [.., rank]; with axis=s [B, S, F] -> [B, F, rank]. The rank now and the batches trained are buffers, so that checkpoints
-// and weights files keep them, and they change only when a batch is committed.
+// [.., size] -> [.., rank]; with axis=s [B, S, F] -> [B, F, rank]. The current rank and the number of batches trained are buffers, so that
+// checkpoints and weights files include them; they change only when a batch is committed.
 class LinearEncode final : public layer::Layer {
  public:
   LinearEncode(const std::string& name, const LearnedCodec& codec, std::int64_t size)
@@ -61,7 +61,7 @@ class LinearEncode final : public layer::Layer {
   bool trained_ = false;  // since the last commit
 };
 
-// [.., rank] -> [.., size]; the rank is the one that arrives.
+// [.., rank] -> [.., size]; takes the rank from its input.
 class LinearDecode final : public layer::Layer {
  public:
   LinearDecode(const std::string& name, const LearnedCodec& codec, std::int64_t size)

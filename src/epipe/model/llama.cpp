@@ -54,7 +54,7 @@ class SelfAttention final : public torch::nn::Module {
   std::shared_ptr<Linear> key_;
   std::shared_ptr<Linear> value_;
   std::shared_ptr<Linear> output_;
-  std::shared_ptr<RmsNorm> query_norm_;  // null but for Qwen3
+  std::shared_ptr<RmsNorm> query_norm_;  // null except for Qwen3
   std::shared_ptr<RmsNorm> key_norm_;
 };
 

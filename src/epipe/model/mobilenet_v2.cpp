@@ -20,7 +20,7 @@ constexpr std::int64_t kLastChannels = 1280;
 constexpr layer::Initialization kMobileNetInitialization{
     .convolution = layer::Initialization::Rule::kFanOut, .linear = layer::Initialization::Rule::kNormal, .deviation = 0.01};
 
-// LibTorch 1.13 has no backward of hardtanh in bfloat16 on the CPU.
+// LibTorch 1.13 has no backward for hardtanh in bfloat16 on the CPU.
 torch::Tensor clipped(const torch::Tensor& fresh) {
   if (!fresh.is_cpu() || fresh.scalar_type() != torch::kBFloat16) return layer::relu6(fresh);
   return layer::relu6(fresh.to(torch::kFloat32)).to(torch::kBFloat16);
@@ -52,7 +52,7 @@ struct InvertedResidualShape {
   std::int64_t expansion = 1;
 };
 
-// Expand by a 1x1 convolution (where there is an expansion), filter every channel by itself, project by a 1x1 convolution.
+// A 1x1 convolution that expands (if there is an expansion), a depthwise convolution, a 1x1 convolution that projects.
 class InvertedResidual final : public layer::Layer {
  public:
   InvertedResidual(const std::string& name, const InvertedResidualShape& shape)

@@ -14,7 +14,7 @@ namespace {
 constexpr std::size_t kMaxListedProblems = 20;
 constexpr std::size_t kMaxShown = 100;
 
-// What does not fit, one line each, sorted by name.
+// The differences, one line each, sorted by name.
 std::vector<std::string> differences(const NamedTensors& from, const NamedTensors& to) {
   std::map<std::string, std::string> found;
   for (const auto& [name, x] : from) {

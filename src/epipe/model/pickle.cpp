@@ -121,7 +121,7 @@ class Machine {
     return protocol && (*protocol == 2 || complain(fmt::format("expected pickle protocol 2, torch.save's own, got {}", *protocol)));
   }
 
-  // The stack below the innermost mark is out of reach until the mark is used.
+  // The stack below the innermost mark is not accessible until the mark is popped.
   std::size_t floor() const { return marks_.empty() ? 0 : marks_.back(); }
   PickleValue* take() {
     if (stack_.size() <= floor()) return nullptr;
@@ -165,7 +165,7 @@ class Machine {
     return bytes && push(PickleKind::kText, 0, {reinterpret_cast<const char*>(bytes->data()), bytes->size()});
   }
 
-  // The last `count` values, popped.
+  // Pops the last `count` values.
   std::optional<std::vector<PickleValue*>> pop(std::size_t count) {
     if (stack_.size() - floor() < count) return std::nullopt;
     std::vector<PickleValue*> items(stack_.end() - static_cast<std::ptrdiff_t>(count), stack_.end());
@@ -244,7 +244,7 @@ class Machine {
     stack_.back()->items.assign(items.begin(), items.begin() + 4);
     return true;
   }
-  // The attributes of a state dict (versions of its modules) are of no use here.
+  // The attributes of a state dict (versions of its modules) are ignored.
   bool build() {
     const PickleValue* const state = take();
     return state != nullptr && top() != nullptr && top()->kind == PickleKind::kDict;

@@ -17,8 +17,8 @@ namespace {
 
 using InputKind = data::DataSpec::Kind;
 
-// While it lives, PyTorch's own generator draws by the key; then it goes on where it was. One at a time, whoever's registry it is: the
-// generator is the process's.
+// While it lives, PyTorch's generator draws by the key; afterwards it continues where it was. One at a time for all registries: the
+// generator belongs to the process.
 class SeededGenerator {
  public:
   explicit SeededGenerator(std::uint64_t key) : alone_(mutex()), generator_(at::detail::getDefaultCPUGenerator()) {
@@ -35,7 +35,7 @@ class SeededGenerator {
 
  private:
   static std::recursive_mutex& mutex() {
-    static std::recursive_mutex the;  // a factory may ask for another model
+    static std::recursive_mutex the;  // a factory may make another model
     return the;
   }
 
@@ -80,7 +80,7 @@ const Registry::Entry* Registry::find(std::string_view name) const {
   return found == entries_.end() ? nullptr : &*found;
 }
 
-// The entry and the argument that a name such as "roberta:DIR" gives it.
+// The entry and the argument of a name such as "roberta:DIR".
 std::pair<const Registry::Entry*, std::string> Registry::parse(std::string_view text) const {
   const auto [name, argument] = split(text);
   const Entry* const found = find(name);

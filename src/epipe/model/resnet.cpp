@@ -49,7 +49,7 @@ struct ResNetBlockShape {
   std::int64_t out() const { return bottleneck ? 4 * width : width; }
 };
 
-// Two 3x3 convolutions, or 1x1, 3x3, 1x1 around a narrow middle; then the input is added, itself or through a 1x1 convolution.
+// Two 3x3 convolutions, or a 1x1, 3x3, 1x1 bottleneck; then the input is added, directly or through a 1x1 convolution.
 class ResNetBlock final : public layer::Layer {
  public:
   ResNetBlock(const std::string& name, const ResNetBlockShape& s) : Layer(name) {

@@ -14,7 +14,7 @@ namespace {
 constexpr std::uint64_t kMaxSafetensorsBytes = std::uint64_t{1} << 36;
 
 Result<torch::Tensor> copy_values(const TensorEntry& entry, ByteView values) {
-  // Any other byte is no bool: reading it would be undefined.
+  // Any other byte is not a bool: reading it would be undefined behaviour.
   const auto no_bool = [](std::byte b) { return b > std::byte{1}; };
   if (entry.dtype == torch::kBool && std::any_of(values.begin(), values.end(), no_bool)) {
     return bad_file(fmt::format("expected only the bytes 0 and 1 in tensor {} of dtype BOOL", in_quotes(entry.name)));

@@ -22,19 +22,18 @@ struct SafeTensors {
   Metadata metadata;
 };
 
-// The tensors of a file's bytes, on the CPU, copied out of them. Trusts nothing; allocates in proportion to `bytes`.
+// The tensors in a file's bytes, copied to the CPU. For untrusted bytes; allocates in proportion to `bytes`.
 Result<SafeTensors> parse_safetensors(ByteView bytes);
 
-// The same of a file that is mapped: tensors lie in it and are read when their values are, apart from those whose values are not aligned.
-// They must not be written to.
+// The same for a mapped file: the tensors are views into it, read from disk on access, except unaligned ones. They must not be written to.
 Result<SafeTensors> parse_safetensors(const std::shared_ptr<MappedFile>& file);
 
-// The file's bytes for tensors of any strides and device. Equal input gives equal bytes, in the order the reference implementation
-// writes: dtypes of large values first, which aligns all of them, then by name.
+// The file's bytes for tensors with any strides on any device. Equal input gives equal bytes, in the reference implementation's order:
+// dtypes of large values first, which aligns all of them, then by name.
 Result<Bytes> serialize_safetensors(const NamedTensors& tensors, const Metadata& metadata = {});
 
 Result<SafeTensors> read_safetensors(const std::string& path);
-// Weights are their owner's: nobody else can read the file.
+// Only its owner can read the file.
 Result<void> write_safetensors(const std::string& path, const NamedTensors& tensors, const Metadata& metadata = {});
 
 }  // namespace epipe::model

@@ -38,14 +38,14 @@ std::optional<Dtype> dtype_named(std::string_view name) {
   return found == kDtypes.end() ? std::nullopt : std::optional(*found);
 }
 
-// One tensor's object as it stands in the header, nothing checked.
+// One tensor's object in the header, unchecked.
 struct TensorFields {
   std::optional<std::string> dtype;
   std::optional<std::vector<std::uint64_t>> shape;
   std::optional<std::vector<std::uint64_t>> offsets;
 };
 
-// Bytes of a tensor; nullopt where they, or the strides of an empty tensor, do not fit in 63 bits.
+// Bytes of a tensor; nullopt if they, or the strides of an empty tensor, do not fit in 63 bits.
 std::optional<std::uint64_t> byte_count(const std::vector<std::uint64_t>& shape, std::uint64_t value_bytes) {
   std::optional<std::uint64_t> extent = value_bytes;
   bool empty = false;
@@ -104,7 +104,7 @@ Result<void> check_coverage(const std::vector<TensorEntry>& sorted, std::uint64_
   return {};
 }
 
-// Takes the header as a stream of JSON events, so that no tree is built and nesting is refused where it begins. `depth_` counts open
+// Reads the header as a stream of JSON events, so that no tree is built and nesting is refused where it begins. `depth_` counts open
 // brackets: 1 in the header, 2 in a tensor or the metadata, 3 in a tensor's shape or data_offsets.
 class HeaderReader final : public nlohmann::json_sax<Json> {
  public:
@@ -187,14 +187,14 @@ class HeaderReader final : public nlohmann::json_sax<Json> {
   }
 
  private:
-  // What stands where the reader is.
+  // Describes the reader's position.
   std::string where() const {
     if (depth_ == 0) return "the header";
     if (depth_ == 1) return in_metadata_ ? std::string(kMetadata) : fmt::format("tensor {}", in_quotes(name_));
     return fmt::format("{} of {}", in_metadata_ ? in_quotes(key_) : key_,
                        in_metadata_ ? std::string(kMetadata) : "tensor " + in_quotes(name_));
   }
-  // Whether the value of the key at depth 2 came before.
+  // Whether the value of the key at depth 2 was given before.
   bool given() const {
     if (in_metadata_) return header_.metadata.contains(key_);
     return key_ == "dtype" ? fields_.dtype.has_value() : (key_ == "shape" ? fields_.shape : fields_.offsets).has_value();
@@ -220,7 +220,7 @@ class HeaderReader final : public nlohmann::json_sax<Json> {
   bool in_metadata_ = false;
   std::string name_;                               // the last key at depth 1
   std::string key_;                                // the last key at depth 2
-  TensorFields fields_;                            // of the tensor being read
+  TensorFields fields_;                            // the tensor being read
   std::vector<std::uint64_t>* numbers_ = nullptr;  // at depth 3: the field of fields_ that is being filled
 };
 
@@ -239,7 +239,7 @@ std::optional<std::size_t> dtype_order(torch::ScalarType dtype) {
 
 Result<SafeTensorsHeader> parse_safetensors_header(std::string_view json, std::uint64_t data_bytes) {
   if (!json.starts_with('{')) return bad_file("expected the header to begin with {");
-  // The parser would take a zero for the end of its input and leave what follows unread.
+  // The parser would take a zero as the end of its input and ignore the rest.
   if (const auto zero = json.find('\0'); zero != std::string_view::npos) {
     return bad_file(fmt::format("the header is not valid JSON in UTF-8, byte {}: a zero", zero + 1));
   }

@@ -15,7 +15,7 @@
 namespace epipe::model {
 
 inline constexpr std::uint64_t kMaxHeaderBytes = 100'000'000;  // as in the reference implementation
-inline constexpr std::size_t kMaxDims = 64;                    // what LibTorch's operators take
+inline constexpr std::size_t kMaxDims = 64;                    // the limit of LibTorch's operators
 
 struct TensorEntry {
   std::string name;
@@ -30,14 +30,14 @@ struct SafeTensorsHeader {
   Metadata metadata;
 };
 
-// Where a dtype comes in a file, large values first; nullopt where the format has no name for it.
+// The position of a dtype in a file, large values first; nullopt if the format has no name for it.
 std::optional<std::size_t> dtype_order(torch::ScalarType dtype);
 
-// The tensor as its bytes go into a file: on the CPU and contiguous. And those bytes.
+// The tensor as it is written to a file, on the CPU and contiguous; and its bytes.
 Result<torch::Tensor> dense_for_file(const std::string& name, const torch::Tensor& x);
 ByteView dense_bytes(const torch::Tensor& dense);
 
-// A header whose tensors cover `data_bytes` bytes exactly, each with the length its shape and dtype need.
+// Parses a header and checks that its tensors cover `data_bytes` bytes exactly, each with the length its shape and dtype need.
 Result<SafeTensorsHeader> parse_safetensors_header(std::string_view json, std::uint64_t data_bytes);
 
 // The header padded to a multiple of 8 bytes.

@@ -15,10 +15,10 @@ namespace {
 
 constexpr std::size_t kPiece = std::size_t{1} << 20;
 
-// For its owner alone. It has no name any more when the call returns, so a process that is killed later leaves nothing.
+// Only its owner can read it. It has no name when the call returns, so a process that is killed later leaves nothing behind.
 std::FILE* open_unnamed(const std::string& beside) {
   const std::string path = fmt::format("{}.data{}", beside, ::getpid());
-  ::unlink(path.c_str());  // of a process that was killed between these lines
+  ::unlink(path.c_str());  // left by a process that was killed between these lines
   const int fd = ::open(path.c_str(), O_CREAT | O_EXCL | O_RDWR | O_CLOEXEC, 0600);
   if (fd < 0) return nullptr;
   ::unlink(path.c_str());

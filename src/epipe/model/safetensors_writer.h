@@ -10,8 +10,8 @@
 
 namespace epipe::model {
 
-// A safetensors file of tensors that are not all in memory at once: they wait in a file without a name beside it until the last one came.
-// What is written is what write_safetensors() would write.
+// Writes a safetensors file from tensors that are not all in memory at once: they wait in an unnamed file in the same folder until the last
+// one is added. The result equals the file of write_safetensors().
 class SafetensorsWriter {
  public:
   explicit SafetensorsWriter(std::string path);
@@ -20,7 +20,7 @@ class SafetensorsWriter {
   SafetensorsWriter& operator=(const SafetensorsWriter&) = delete;
 
   Result<void> add(const NamedTensors& tensors);
-  // Once. Before that there is no file, or the one that was there.
+  // Call once. Until then there is no file, or the previous one.
   Result<void> finish(const Metadata& metadata);
 
  private:

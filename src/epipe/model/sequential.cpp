@@ -35,7 +35,7 @@ bool tracks_statistics(const nn::Module& module) {
   return norm != nullptr && norm->options.track_running_stats();
 }
 
-// What makes a run depend on how its batches are cut; empty: nothing.
+// Why results with this module would depend on how batches are split; empty: they would not.
 std::string reason_against(const nn::Module& module) {
   if (is_any_of<nn::AlphaDropoutImpl, nn::FeatureAlphaDropoutImpl, nn::RReLUImpl>(module)) {
     return "its random numbers cannot be drawn by sample; use Dropout, or another activation";
@@ -92,7 +92,7 @@ double dropout_of(const nn::Module& module) {
   return dynamic_cast<const nn::Dropout3dImpl&>(module).options.p();
 }
 
-// Dropout2d and 3d drop whole channels: one draw for each of [B, C].
+// Dropout2d and 3d drop whole channels: one draw per element of [B, C].
 torch::Tensor drop_channels(const torch::Tensor& x, double p, const ForwardContext& at, const std::string& name) {
   if (!at.training || p == 0) return x;
   std::vector<std::int64_t> shape(static_cast<std::size_t>(x.dim()), 1);
@@ -101,7 +101,7 @@ torch::Tensor drop_channels(const torch::Tensor& x, double p, const ForwardConte
   return x * layer::dropout_mask(shape, p, at, name).to(x.options());
 }
 
-// The parameters and buffers of a module tree under the same names: the same tensors.
+// Registers the parameters and buffers of a module tree, the same tensors, under the same names.
 void mirror(const nn::Module& from, nn::Module& to) {
   for (const auto& item : from.named_parameters(/*recurse=*/false)) {
     to.register_parameter(item.key(), item.value(), item.value().requires_grad());
@@ -126,7 +126,7 @@ class ChildLayer final : public layer::Layer {
     for (const Step& step : steps_) x = step(x, at);
     return {x};
   }
-  // Every weight once per position of the output: exact for a linear layer or a convolution, an estimate for several in one child.
+  // Each weight counts once per output position: exact for a linear layer or a convolution, an estimate for several in one child.
   double flops(const Tensors&, const Tensors& out) const override {
     double weights = 0;
     for (const auto& parameter : parameters()) weights += static_cast<double>(parameter.numel());
@@ -134,7 +134,7 @@ class ChildLayer final : public layer::Layer {
     const auto places = y.dim() >= 3 ? y.numel() / y.size(1) : y.numel() / std::max<std::int64_t>(1, y.size(-1));
     return 2 * weights * static_cast<double>(places) + static_cast<double>(y.numel());
   }
-  void initialize(std::uint64_t) override {}  // who made the Sequential has given it its first values
+  void initialize(std::uint64_t) override {}  // the Sequential is already initialized
 
   void commit_batch() override {
     std::vector<layer::DeferredBatchNorm*> norms;
@@ -203,7 +203,7 @@ class ChildLayer final : public layer::Layer {
     });
   }
 
-  // What a module with a forward of its own calls cannot be replaced.
+  // Modules called by a module with its own forward cannot be replaced.
   static void check_insides(const std::string& path, const nn::Module& module) {
     for (const auto& item : module.named_modules(path, /*include_self=*/false)) {
       const nn::Module& inside = *item.value();
@@ -218,10 +218,10 @@ class ChildLayer final : public layer::Layer {
 
   std::vector<Step> steps_;
   std::vector<std::shared_ptr<layer::DeferredBatchNorm>> norms_;  // shared with their steps
-  bool begins_in_place_ = false;                                  // and would overwrite what the layer before it gave
+  bool begins_in_place_ = false;                                  // and would overwrite the previous layer's output
 };
 
-// Stages on different workers would each train their own.
+// Stages on different workers would each train their own copy.
 void check_sharing(const nn::SequentialImpl& net) {
   std::map<const void*, std::string> owners;
   for (const auto& child : net.named_children()) {

@@ -77,7 +77,7 @@ std::optional<std::vector<std::int64_t>> numbers(const PickleValue& tuple) {
   return all;
 }
 
-// Values a view needs: one past its last one. nullopt where 64 bits do not hold it, or the view repeats values.
+// Values a view needs: one past its last one. nullopt on 64-bit overflow, or if the view repeats values.
 std::optional<std::uint64_t> reach(std::int64_t offset, const std::vector<std::int64_t>& sizes, const std::vector<std::int64_t>& strides) {
   std::optional<std::uint64_t> last = static_cast<std::uint64_t>(offset);
   std::optional<std::uint64_t> count = 1;

@@ -6,7 +6,7 @@
 #include "epipe/base/result.h"
 #include "epipe/model/named_tensors.h"
 
-// State dicts as torch.save(model.state_dict(), FILE) has written them since PyTorch 1.6: a ZIP archive of
+// State dicts in the format of torch.save(model.state_dict(), FILE) since PyTorch 1.6: a ZIP archive of
 //
 //   NAME/data.pkl   a pickle: names, and for each tensor its storage, offset, sizes and strides
 //   NAME/data/KEY   the values of storage KEY
@@ -14,8 +14,8 @@
 // The pickle is read, not executed: see pickle.h.
 namespace epipe::model {
 
-// The tensors, on the CPU; tensors that share a storage in the file share it here. Also of a checkpoint that keeps the state dict under
-// "state_dict" or "model". Trusts nothing; allocates no more than the archive's bytes and a little.
+// The tensors, on the CPU; tensors that share a storage in the file share it here. Also reads checkpoints with the state dict under
+// "state_dict" or "model". For untrusted bytes; allocates little more than the size of the archive.
 Result<NamedTensors> parse_state_dict(ByteView bytes);
 
 }  // namespace epipe::model

@@ -27,7 +27,7 @@ Tensors on_device(const Tensors& tensors, torch::Device device) {
   return there;
 }
 
-// Rounds of one layer.
+// Times rounds of one layer.
 class TimedLayer {
  public:
   TimedLayer(const LayerMaker& maker, const TimingOptions& options) : layer_(maker.make()), options_(options) {
@@ -78,7 +78,7 @@ class TimedLayer {
     return finished(watch);
   }
 
-  std::shared_ptr<layer::Layer> layer_;  // the maker may have it as well
+  std::shared_ptr<layer::Layer> layer_;  // possibly shared with its maker
   const TimingOptions& options_;
   std::vector<double> forward_;
   std::vector<double> backward_;

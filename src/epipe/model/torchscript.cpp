@@ -1,5 +1,5 @@
-// torchscript:FILE, a module that Python scripted or traced and saved. The children of an nn.Sequential are layers; any other module is one
-// layer, whose own forward is called.
+// torchscript:FILE, a module scripted or traced and saved by Python. The children of an nn.Sequential become layers; any other module is
+// one layer, whose own forward is called.
 #include <fmt/format.h>
 #include <torch/csrc/jit/api/module.h>
 #include <torch/csrc/jit/passes/inliner.h>
@@ -17,8 +17,8 @@ namespace {
 using layer::ForwardContext;
 using layer::Tensors;
 
-// The parameters and buffers of a scripted module under the same names: the same tensors, so whoever changes one changes both. A tensor
-// that two modules share is there once, under its first name.
+// Registers the parameters and buffers of a scripted module, the same tensors, under the same names. A tensor shared by two modules is
+// registered once, under its first name.
 class Mirror {
  public:
   void fill(const torch::jit::Module& from, torch::nn::Module& to) {
@@ -45,7 +45,7 @@ std::shared_ptr<torch::jit::Graph> inlined_graph(const torch::jit::Module& modul
   return graph;
 }
 
-// Whether dropout or BatchNorm is told once and for all if it trains: a traced one, or one that was scripted so.
+// Whether the mode of a dropout or BatchNorm, training or evaluation, is fixed in the graph: traced, or scripted that way.
 bool has_fixed_mode(torch::jit::Graph& graph) {
   for (const auto& [kind, flag] : {std::pair(c10::aten::dropout, c10::attr::train), {c10::aten::batch_norm, c10::attr::training}}) {
     for (const auto* const node : torch::jit::findAllNodes(graph, kind, /*recurse=*/true)) {
@@ -55,7 +55,7 @@ bool has_fixed_mode(torch::jit::Graph& graph) {
   return false;
 }
 
-// What epipe's own layers do otherwise.
+// Where a module differs from epipe's own layers.
 struct Traits {
   bool drops = false;
   bool normalizes = false;
@@ -83,11 +83,11 @@ std::vector<std::string> notes_of(const Traits& traits) {
 
 class ScriptLayer final : public layer::Layer {
  public:
-  // A child that takes what the one before it returned.
+  // A child that takes the output of the child before it.
   explicit ScriptLayer(const ScriptChild& child) : Layer(child.name), module_(child.module), traits_(read_traits(child.module)) {
     Mirror().fill(module_, *this);
   }
-  // A module whose children are no layers. It takes side inputs, too.
+  // A module whose children do not become layers. It takes side inputs, too.
   explicit ScriptLayer(const torch::jit::Module& whole)
       : Layer("module", ""), module_(whole), takes_side_inputs_(true), traits_(read_traits(whole)) {
     Mirror().fill(module_, *this);
@@ -102,7 +102,7 @@ class ScriptLayer final : public layer::Layer {
     module_.train(at.training);
     return tensors(module_(arguments(in, at)));
   }
-  // Every weight once per position of the output: exact for a linear layer or a convolution, an estimate for several in one child.
+  // Each weight counts once per output position: exact for a linear layer or a convolution, an estimate for several in one child.
   double flops(const Tensors&, const Tensors& out) const override {
     double weights = 0;
     for (const auto& parameter : parameters()) weights += static_cast<double>(parameter.numel());
@@ -113,8 +113,8 @@ class ScriptLayer final : public layer::Layer {
   void initialize(std::uint64_t) override {}  // the file has its weights
 
  private:
-  // A tuple or a list of tensors goes on as what it was. A whole module gets as many side inputs as its forward takes tensors after the
-  // first; a child gets none, as nothing but its input reaches it within a Sequential.
+  // A tuple or a list of tensors is passed on as such. A whole module gets as many side inputs as its forward takes tensors after the
+  // first; a child gets none, because within a Sequential only its input reaches it.
   std::vector<c10::IValue> arguments(const Tensors& in, const ForwardContext& at) const {
     const auto& formal = module_.get_method("forward").function().getSchema().arguments();  // self first
     if (formal.size() < 2) throw std::runtime_error(fmt::format("expected the forward of layer {} to take an input", name()));
@@ -149,7 +149,7 @@ class ScriptLayer final : public layer::Layer {
   Traits traits_;
 };
 
-// From a stream or a path.
+// Loads from a stream or a path.
 template <typename From>
 torch::jit::Module load(From& from, const std::string& what) {
   try {
@@ -159,7 +159,7 @@ torch::jit::Module load(From& from, const std::string& what) {
   }
 }
 
-// The layer itself: its tensors are those of the file that was loaded.
+// Returns the existing layer, which holds the loaded tensors.
 LayerMaker existing(const std::shared_ptr<ScriptLayer>& layer) {
   return {layer->name(), [layer] { return layer; }};
 }

@@ -16,7 +16,7 @@ namespace prim = c10::prim;
 
 Error not_a_chain(const std::string& what) { return {ErrorCode::kBadFile, what}; }
 
-// What a cut can carry.
+// Whether a cut can carry it.
 bool holds_only_tensors(const c10::Type& type) {
   const auto is_tensor = [](const c10::TypePtr& element) { return element->kind() == c10::TypeKind::TensorType; };
   if (type.kind() == c10::TypeKind::TensorType) return true;
@@ -42,7 +42,7 @@ class ForwardReader {
   }
 
   Result<void> read(const Node& node) {
-    if (node.kind() == prim::Constant) return {};  // whoever uses it is judged
+    if (node.kind() == prim::Constant) return {};  // its users are checked
     if (node.kind() == prim::GetAttr && modules_.contains(node.input())) {
       read_attribute(node, modules_.at(node.input()));
       return {};
@@ -58,7 +58,7 @@ class ForwardReader {
   std::vector<ScriptChild> children() && { return std::move(children_); }
 
  private:
-  // Of what is no module nobody but a node that is not allowed makes use.
+  // Attributes other than modules need no check: only nodes that are refused could use them.
   void read_attribute(const Node& node, const ScriptChild& of) {
     const std::string& name = node.s(c10::attr::name);
     const c10::IValue value = of.module.attr(name);
@@ -85,14 +85,14 @@ class ForwardReader {
     return {};
   }
 
-  const Value* x_;  // what the next child must take
+  const Value* x_;  // the input the next child must take
   std::map<const Value*, ScriptChild> modules_;
   std::set<const void*> called_;
-  std::map<const void*, std::string> owners_;  // child of a parameter or buffer
+  std::map<const void*, std::string> owners_;  // the child that owns a parameter or buffer
   std::vector<ScriptChild> children_;
 };
 
-// Without looking into the children.
+// Does not look into the children.
 Result<std::vector<ScriptChild>> direct_chain(const Module& module) {
   if (has_hooks(module)) return not_a_chain("it has hooks");
   const auto graph = module.get_method("forward").graph();

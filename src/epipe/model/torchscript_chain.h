@@ -10,12 +10,12 @@
 namespace epipe::model {
 
 struct ScriptChild {
-  std::string name;  // "0", or "features.0" for a child of a module that does nothing but call it
+  std::string name;  // "0", or "features.0" for a child of a module that only calls it
   torch::jit::Module module;
 };
 
-// The children of a module whose forward does nothing but pass its input through them, in the order in which it calls them: as an
-// nn.Sequential does, scripted or traced. Calling them one after the other is then exactly its forward. An error says what else it does.
+// The children of a module whose forward only passes its input through them, like an nn.Sequential, scripted or traced; in the order of
+// the calls. Calling them one after the other then equals its forward. The error says what else its forward does.
 //
 //   %2 = prim::GetAttr[name="0"](%self)
 //   %3 = prim::GetAttr[name="1"](%self)

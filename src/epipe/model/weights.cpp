@@ -42,12 +42,12 @@ std::string list(const std::vector<std::string>& names) {
   return fmt::format("{}{}", fmt::join(names.begin(), names.begin() + static_cast<std::ptrdiff_t>(shown), ", "), rest);
 }
 
-// How files of Hugging Face's differ from the models that are made here.
+// How Hugging Face files differ from epipe's models.
 struct HfFamily {
   std::string_view marker;                      // a tensor that these models have
-  std::string_view prefix;                      // that a file without a task's head lacks
-  std::array<std::string_view, 4> other_tasks;  // beginnings of names: parts for other tasks
-  std::array<std::string_view, 3> computed;     // ends of names: tables that older versions saved
+  std::string_view prefix;                      // missing in a file without a task head
+  std::array<std::string_view, 4> other_tasks;  // name prefixes of parts for other tasks
+  std::array<std::string_view, 3> computed;     // name suffixes of tables that older versions saved
 };
 constexpr std::array kHfFamilies = {
     HfFamily{
@@ -75,7 +75,7 @@ void add_prefix(NamedTensors& from, const NamedTensors& to) {
   }
 }
 
-// Takes out what belongs to other tasks, and what is computed anyway; the names of the former.
+// Removes parts for other tasks, and tables that are computed anyway; returns the names of the former.
 std::vector<std::string> take_other_tasks(NamedTensors& from, const NamedTensors& to) {
   const HfFamily* const family = family_of(to);
   if (family == nullptr) return {};
@@ -102,7 +102,7 @@ void fit_counters(NamedTensors& from, const NamedTensors& to) {
   }
 }
 
-// Names and shapes of a model's tensors, and which of them may start fresh.
+// Names and shapes of a model's tensors, and which of them may keep their initial values.
 struct Expected {
   NamedTensors tensors;
   std::vector<std::string> may_be_new;
@@ -123,7 +123,7 @@ Expected expected_by(const Model& model) {
   return expected;
 }
 
-// Without values: layers are made one at a time.
+// Makes layers one at a time and keeps no values.
 Expected expected_by(const Architecture& architecture) {
   Expected expected;
   for (std::size_t l = 0; l < architecture.layers.size(); ++l) {
@@ -137,7 +137,7 @@ Expected expected_by(const Architecture& architecture) {
   return expected;
 }
 
-// Takes tensors that may start fresh and find nothing that fits out of both sides; their names.
+// Removes tensors that may start fresh and have no match from both sides; returns their names.
 std::vector<std::string> take_new_parts(Expected& expected, NamedTensors& from) {
   std::vector<std::string> names;
   for (const std::string& name : expected.may_be_new) {
@@ -151,12 +151,12 @@ std::vector<std::string> take_new_parts(Expected& expected, NamedTensors& from) 
   return names;
 }
 
-// Thin matrices that are not in the file add nothing as they begin: an adapter may leave layers alone. How many.
+// Removes thin matrices that are not in the file: they add nothing initially, and an adapter may skip layers. Returns how many.
 std::size_t take_missing_lora(Expected& expected, const NamedTensors& from) {
   return std::erase_if(expected.tensors, [&](const auto& item) { return layer::is_lora(item.first) && !from.contains(item.first); });
 }
 
-// Brings both sides to the same names and shapes, or says why that cannot be; what a user should know.
+// Brings both sides to the same names and shapes; the error says why that is impossible. Returns notes for the user.
 Result<std::vector<std::string>> fit(NamedTensors& from, Expected& expected, NewParts new_parts) {
   std::vector<std::string> notes;
   add_prefix(from, expected.tensors);
@@ -191,7 +191,7 @@ Result<NamedTensors> read_weights(const std::string& path) {
 
 namespace {
 
-// Several files are one set of weights; no tensor may be in two of them.
+// Several files form one set of weights; no tensor may be in two of them.
 Result<MappedWeights> map_folder(const std::string& folder) {
   const auto files = hf_weight_files(folder);
   if (!files) return files.error();

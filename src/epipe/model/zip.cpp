@@ -52,7 +52,7 @@ struct Directory {
   std::uint64_t members = 0;
 };
 
-// The record at the end of the archive; where a comment follows, it is searched backwards.
+// Finds the record at the end of the archive; searches backwards because a comment may follow it.
 std::optional<std::uint64_t> find_end(ByteView bytes) {
   if (bytes.size() < kEndBytes) return std::nullopt;
   const std::uint64_t last = bytes.size() - kEndBytes;
@@ -87,7 +87,7 @@ struct Header {
   std::uint64_t offset = 0;
 };
 
-// Replaces the values that did not fit into 32 bits by those of the extra field, in its fixed order.
+// Replaces values that did not fit into 32 bits by the 64-bit values of the extra field, which have a fixed order.
 bool apply_zip64(ByteView extra, std::uint64_t& size, std::uint64_t& stored, std::uint64_t& offset) {
   ByteReader reader(extra);
   while (true) {
@@ -126,7 +126,7 @@ Result<Header> take_header(ByteReader& reader) {
   return header;
 }
 
-// Where the values of a member begin: its local header has a name and an extra field of its own lengths.
+// Where the values of a member begin: its local header has its own lengths of name and extra field.
 std::optional<std::uint64_t> data_offset(ByteView bytes, std::uint64_t local) {
   if (at<std::uint32_t>(bytes, local) != kLocalHeader) return std::nullopt;
   const auto name = at<std::uint16_t>(bytes, local + 26);

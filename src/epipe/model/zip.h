@@ -8,8 +8,8 @@
 
 namespace epipe::model {
 
-// The members of a ZIP archive that stores them as they are, which is how torch.save writes: views into the archive's bytes. Members
-// that are compressed, encrypted, outside the archive, or share bytes are errors, so nothing in it is larger than the archive.
+// The members of a ZIP archive that stores them uncompressed, like torch.save: views into the archive's bytes. Members that are compressed,
+// encrypted, outside the archive, or share bytes are errors, so no member is larger than the archive.
 class ZipArchive {
  public:
   // `bytes` outlive the archive.
@@ -18,7 +18,7 @@ class ZipArchive {
   // The bytes of a member, its checksum verified.
   Result<ByteView> read(const std::string& name) const;
   bool contains(const std::string& name) const { return members_.contains(name); }
-  // The folder that holds the member `file`, with its slash; an error where none or several do.
+  // The folder that contains the member `file`, with a trailing slash; an error if there is none or several.
   Result<std::string> folder_of(const std::string& file) const;
 
  private:

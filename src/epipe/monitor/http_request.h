@@ -9,10 +9,10 @@ namespace epipe::monitor {
 
 inline constexpr std::size_t kMaxRequestBytes = 8192;
 
-// What is asked for. Nothing else of a request is looked at.
+// The parsed part of a request; the rest is ignored.
 struct HttpRequest {
   std::string method;
-  std::string path;  // without a query; as it was sent, nothing is decoded
+  std::string path;  // without query; as sent, not decoded
   std::string host;  // the Host header, or empty
 };
 

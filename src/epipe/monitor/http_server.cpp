@@ -19,10 +19,10 @@ namespace epipe::monitor {
 namespace {
 
 constexpr std::size_t kConnections = 32;  // at once, a thread for each
-constexpr int kLookers = 16;              // of them, at most so many with events
+constexpr int kMaxSubscribers = 16;       // of these, connections that follow events
 constexpr double kWaitSeconds = 5;        // for a request to arrive, and for an answer to be taken
 constexpr auto kBetweenEvents = std::chrono::milliseconds(200);
-constexpr double kKeepAliveSeconds = 5;  // a looker that is gone is noticed by what cannot be written
+constexpr double kKeepAliveSeconds = 5;  // a failed write shows that a subscriber has left
 
 std::string_view name_of(int status) {
   switch (status) {
@@ -45,7 +45,7 @@ std::string head_of(int status, std::string_view type, std::string_view more) {
 }  // namespace
 
 struct HttpServer::State {
-  // One who asks. Its thread is done when nothing of the server is used any more.
+  // A client's connection. When `done` is set, its thread no longer uses the server.
   struct Connection {
     explicit Connection(Socket from) : socket(std::move(from)) {}
     Socket socket;
@@ -85,7 +85,7 @@ struct HttpServer::State {
     }
   }
 
-  // Clears away what is done; false when the server ends.
+  // Removes finished connections; false when the server ends.
   bool wait_for_place() {
     std::unique_lock lock(mutex);
     for (auto entry = connections.begin(); entry != connections.end();) {
@@ -146,12 +146,12 @@ struct HttpServer::State {
   }
 
   void send_events(const Socket& socket, const Events& next) {
-    if (++lookers > kLookers) {
-      --lookers;
-      return send(socket, {.status = 503, .body = fmt::format("{} look already\n", kLookers)}, true);
+    if (++subscribers > kMaxSubscribers) {
+    --subscribers;
+      return send(socket, {.status = 503, .body = fmt::format("{} clients follow events already\n", kMaxSubscribers)}, true);
     }
     stream_events(socket, next);
-    --lookers;
+    --subscribers;
   }
 
   void stream_events(const Socket& socket, const Events& next) {
@@ -166,7 +166,7 @@ struct HttpServer::State {
     }
   }
 
-  // Between two looks for events; false when the server ends.
+  // Waits between two polls for events; false when the server ends.
   bool pause() {
     std::unique_lock lock(mutex);
     return !changed.wait_for(lock, kBetweenEvents, [this] { return stopping; });
@@ -175,8 +175,8 @@ struct HttpServer::State {
   const HttpConfig config;
   const HttpAddress address;
   const Socket listening;
-  std::atomic<int> lookers = 0;
-  std::mutex mutex;                 // guards what follows
+  std::atomic<int> subscribers = 0;
+  std::mutex mutex;                 // guards the members below
   std::condition_variable changed;  // a connection is done, or the server ends
   bool stopping = false;
   std::list<Connection> connections;

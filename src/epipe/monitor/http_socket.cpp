@@ -17,9 +17,9 @@
 namespace epipe::monitor {
 namespace {
 
-constexpr int kBacklog = 64;  // connections that wait for a place
+constexpr int kBacklog = 64;  // connections waiting to be accepted
 
-// Whether it is ready before the time is over.
+// Whether it becomes ready in time.
 bool wait_for(int fd, short what, const Stopwatch& watch, double seconds) {
   for (double left = seconds - watch.seconds(); left > 0; left = seconds - watch.seconds()) {
     pollfd ready{fd, what, 0};
@@ -73,7 +73,7 @@ int Socket::port() const {
 Socket listen_at(const HttpAddress& address) {
   Socket socket(::socket(address.socket_address.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0));
   const int yes = 1;
-  ::setsockopt(socket.fd(), SOL_SOCKET, SO_REUSEADDR, &yes, sizeof(yes));  // not of one that listens: of connections that have ended
+  ::setsockopt(socket.fd(), SOL_SOCKET, SO_REUSEADDR, &yes, sizeof(yes));  // ignores ended connections, not another listener
   if (::bind(socket.fd(), reinterpret_cast<const sockaddr*>(&address.socket_address), address.socket_address_bytes) != 0 ||
       ::listen(socket.fd(), kBacklog) != 0) {
     throw std::runtime_error(fmt::format("cannot listen on {}: {}", address.text, std::strerror(errno)));

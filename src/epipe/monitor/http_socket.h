@@ -18,11 +18,11 @@ class Socket {
   Socket& operator=(const Socket&) = delete;
 
   int fd() const { return fd_; }
-  // Both directions, now: whoever waits on it returns.
+  // Shuts down both directions: all waits on it return.
   void shut() const;
-  // What has arrived up to and with `end`, within so many seconds and bytes; empty where it did not come to that.
+  // Reads up to and including `end`; empty if `end` does not arrive within `seconds` and `most` bytes.
   std::string read_until(std::string_view end, std::size_t most, double seconds) const;
-  // False where the other side does not take it within so many seconds.
+  // False if the other side does not take it within `seconds`.
   bool write(std::string_view text, double seconds) const;
   int port() const;  // of this side
 
@@ -30,7 +30,7 @@ class Socket {
   int fd_;
 };
 
-// Throws std::runtime_error: cannot listen on ..., with the reason.
+// Throws std::runtime_error with the reason.
 Socket listen_at(const HttpAddress& address);
 
 }  // namespace epipe::monitor

@@ -18,7 +18,7 @@ double seconds_of(const timeval& time) { return static_cast<double>(time.tv_sec)
 
 double unix_seconds() { return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count(); }
 
-// The 22nd field of stat counts ticks between the machine's start and the process's. The name before it may hold blanks and brackets.
+// The 22nd field of stat is the process's start in ticks since boot. The name before it may contain blanks and brackets.
 double start_time() {
   std::ifstream stat("/proc/self/stat");
   std::string text;

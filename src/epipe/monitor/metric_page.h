@@ -12,12 +12,12 @@
 
 namespace epipe::monitor {
 
-// What --metrics needs.
+// The library that --metrics needs.
 Part prometheus_part();
 
 using Labels = std::vector<std::pair<std::string, std::string>>;
 
-// Numbers of this moment, as Prometheus takes them: names in snake_case with their base unit, "_total" behind what only grows.
+// Current values in Prometheus's conventions: names in snake_case with their base unit, "_total" at the end of counters.
 class MetricPage {
  public:
   enum class Kind : std::uint8_t { kCounter, kGauge };
@@ -34,9 +34,9 @@ class MetricPage {
 
   void counter(std::string_view name, std::string_view help, double value, Labels labels = {});
   void gauge(std::string_view name, std::string_view help, double value, Labels labels = {});
-  // One declared metric (base/metric.h): a counter where several steps add up, otherwise a gauge.
+  // One declared metric (base/metric.h): a counter if steps are summed, otherwise a gauge.
   void declared(std::string_view prefix, const Metric& metric, double value, Labels labels);
-  // Every number of a struct of metrics, under the names of their declarations.
+  // Every number in a struct of metrics, under its declared name.
   template <typename Metrics>
   void declared(std::string_view prefix, const Metrics& metrics, const Labels& labels) {
     const auto add = [&](const Metric& metric, const auto& value) {
@@ -59,7 +59,7 @@ class MetricPage {
 // "epipe_worker_" and forward, in seconds, summed: "epipe_worker_forward_seconds_total".
 std::string exported_name(std::string_view prefix, const Metric& metric);
 
-// What every process shows: epipe_build_info, and memory, time and files under the names Prometheus has for them.
+// Metrics of every process: epipe_build_info, and memory, time and files under Prometheus's standard names.
 void add_process(MetricPage& page, const std::string& version);
 
 }  // namespace epipe::monitor

@@ -2,7 +2,7 @@
 
 #include "epipe/monitor/metric_page.h"
 
-// What a build without prometheus-cpp links instead.
+// Linked in builds without prometheus-cpp.
 namespace epipe::monitor {
 
 std::string MetricPage::text() const {

@@ -10,7 +10,7 @@
 namespace epipe::pipeline {
 namespace {
 
-// A first or last stage may be without layers where another process computes it, with layers of its own.
+// The first or last stage may have no layers if another process computes it, with its own layers.
 void check_cuts(const PipelineConfig& config, std::size_t layers) {
   const auto& workers = config.placement.worker_of;
   const bool placed = workers.size() == config.cuts.size() + 1;
@@ -35,7 +35,7 @@ void check_placement(const PipelineConfig& config) {
   if (const auto ok = schedule::check(generator.value(), config.placement); !ok) throw std::invalid_argument(ok.error().message);
 }
 
-// A device that LibTorch would only miss later, with a trace of its own.
+// Reports a missing device here; LibTorch would do so only later, with a stack trace.
 void check_exists(const torch::Device& device, std::size_t worker) {
   const auto count = static_cast<std::int64_t>(torch::cuda::device_count());
   if (!device.is_cuda() || std::max<std::int64_t>(0, device.index()) < count) return;

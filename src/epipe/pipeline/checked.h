@@ -4,8 +4,8 @@
 
 namespace epipe::pipeline {
 
-// The configuration for a model of so many layers, with what was left out filled in. Throws std::invalid_argument when cuts, placement,
-// codecs, devices or precision do not fit.
+// The configuration for a model with `layers` layers, with missing settings filled in. Throws std::invalid_argument if cuts, placement,
+// codecs, devices or precision are inconsistent.
 PipelineConfig checked(PipelineConfig config, std::size_t layers);
 
 }  // namespace epipe::pipeline

@@ -13,8 +13,8 @@ struct Chunk {
   std::int64_t size = 0;
 };
 
-// As equal as possible; the first `samples mod chunks` get one sample more. Throws std::invalid_argument when there are more chunks
-// than samples.
+// As equal as possible; the first `samples mod chunks` get one sample more. Throws std::invalid_argument if there are more chunks than
+// samples.
 std::vector<Chunk> split(std::int64_t samples, int chunks);
 
 // The micro-batch: views, no copies.

@@ -14,7 +14,7 @@ using boundary::MicroBatchTensors;
 using boundary::Traffic;
 using wire::Direction;
 
-// By its only thread.
+// Used by one thread only.
 class WithinWorker final : public Cut {
  public:
   void send(Direction direction, MicroBatchTensors tensors) override { waiting(direction).push_back(std::move(tensors)); }
@@ -117,7 +117,7 @@ class Linked final : public Cut {
   End& sending(Direction direction) { return ends_[direction == Direction::kForward ? 0 : 1]; }
   End& receiving(Direction direction) { return ends_[direction == Direction::kForward ? 1 : 0]; }
 
-  std::array<End, 2> ends_;  // by side; those that are here
+  std::array<End, 2> ends_;  // by side; only the local ones
 };
 
 bool shares_device(const Cut::Config& config) {

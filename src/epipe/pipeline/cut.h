@@ -11,8 +11,7 @@ namespace epipe::pipeline {
 // Which of the two stages at a cut.
 enum class Side : std::uint8_t { kEarlier = 0, kLater = 1 };
 
-// The connection between stage j and stage j + 1, in both directions. Where the other worker is in another process, only one end of it is
-// here.
+// The connection between stage j and stage j + 1, in both directions. If the other worker is in another process, only one end is here.
 class Cut {
  public:
   struct Config {
@@ -27,16 +26,15 @@ class Cut {
     Tracer* tracer = nullptr;                                           // outlives the cut
   };
 
-  // One worker has both stages: from hand to hand.
+  // One worker has both stages: tensors are passed directly.
   static std::unique_ptr<Cut> within_worker();
-  // Two workers of this process: through codec and link, or, where they share a CUDA device and nothing is to be coded, from stream to
-  // stream.
+  // Two workers of this process: through codec and link or, if they share a CUDA device and the codec is none, from stream to stream.
   static std::unique_ptr<Cut> between_threads(const Config& config, const boundary::OnFailure& on_failure);
-  // The end at `side`; the other one is the link's peer.
+  // The end at `side`; the other end is at the link's peer.
   static std::unique_ptr<Cut> to_peer(const Config& config, Side side, std::unique_ptr<transport::Link> link,
                                       const boundary::OnFailure& on_failure);
 
-  // The same for activations that the later side keeps by sample in `frames`, which the earlier side does not need: forward only.
+  // The same for activations that the later side keeps by sample in `frames` (not needed on the earlier side): forward only.
   static std::unique_ptr<Cut> reusing(const Config& config, Side side, std::unique_ptr<transport::Link> link,
                                       std::shared_ptr<boundary::FrameStore> frames, const boundary::OnFailure& on_failure);
 
@@ -44,21 +42,21 @@ class Cut {
   Cut(const Cut&) = delete;
   Cut& operator=(const Cut&) = delete;
 
-  // By the worker of the sending stage, and by that of the receiving one.
+  // Called by the worker of the sending stage, and by the worker of the receiving stage.
   virtual void send(wire::Direction direction, boundary::MicroBatchTensors tensors) = 0;
   virtual std::vector<torch::Tensor> recv(wire::Direction direction, std::uint64_t step, std::uint32_t micro_batch) = 0;
 
-  // Whether the receiver of activations keeps those of this sample, so that its tensor need not be sent.
+  // Whether the receiver already has this sample's activations, so that they need not be sent.
   virtual bool holds(const boundary::SampleKey&) const { return false; }
 
-  // Waits until all that was sent from here is encoded, or looked at.
+  // Waits until all tensors sent from here are encoded, or checked.
   virtual void finish_encoding() = 0;
-  // What crossed since the last call, as far as it was seen from here; nothing within one worker.
+  // The traffic since the last call, as seen from here; zero within one worker.
   virtual boundary::Traffic take_traffic(wire::Direction direction) = 0;
-  // The sender of a direction; null where it is not here, or nothing is coded.
+  // The sender of a direction; null if it is not here, or nothing is coded.
   virtual boundary::Sender* sender(wire::Direction direction) = 0;
   virtual void close() = 0;
-  // After close(): until no thread of this cut runs any more.
+  // After close(): waits until no thread of this cut runs any more.
   virtual void join() = 0;
 
  protected:

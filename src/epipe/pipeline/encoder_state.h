@@ -8,9 +8,9 @@
 
 namespace epipe::pipeline {
 
-// The state of the encoders at these cuts that are here, by "cut/direction/part/name"; between steps.
+// The state of the local encoders at these cuts, by "cut/direction/part/name"; call between steps.
 codec::State encoder_state(const std::vector<std::unique_ptr<Cut>>& cuts);
-// Encoders that `state` does not name start anew. Throws std::invalid_argument for a name that is of no cut.
+// Resets encoders that `state` does not name. Throws std::invalid_argument for a name that belongs to no cut.
 void set_encoder_state(const std::vector<std::unique_ptr<Cut>>& cuts, const codec::State& state);
 
 }  // namespace epipe::pipeline

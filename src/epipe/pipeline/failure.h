@@ -7,7 +7,7 @@
 
 namespace epipe::pipeline {
 
-// The first error of any thread of a run. Reporting it stops all the others, whose own complaints about that are not kept.
+// The first error of any thread of a run. Reporting it stops all other threads; errors they report as a result are dropped.
 class Failure {
  public:
   // `stop` ends every wait of the run; called once, by the thread that failed.

@@ -12,7 +12,7 @@ namespace epipe::pipeline {
 using torch::autograd::variable_list;
 
 struct GradientHooks::State {
-  // The node that adds the gradient lives as long as somebody holds it, and its hooks with it.
+  // Keeps the node that accumulates the gradient alive, and its hooks with it.
   struct Parameter {
     torch::Tensor tensor;
     std::shared_ptr<torch::autograd::Node> accumulator;
@@ -38,7 +38,7 @@ struct GradientHooks::Hook final : torch::autograd::FunctionPostHook {
     if (const auto alive = state.lock()) alive->say(alive->parameters[index]);
     return outputs;
   }
-  std::weak_ptr<State> state;  // hooks do not keep it
+  std::weak_ptr<State> state;  // hooks do not keep it alive
   std::size_t index;
 };
 

@@ -8,20 +8,20 @@
 
 namespace epipe::pipeline {
 
-// Says when autograd has added a parameter's gradient, in the middle of a backward.
+// Reports when autograd has accumulated a parameter's gradient, in the middle of a backward.
 class GradientHooks {
  public:
   using OnGradient = std::function<void(const torch::Tensor& parameter)>;
 
-  // Parameters that want no gradient are left out.
+  // Skips parameters that do not require gradients.
   GradientHooks(const std::vector<torch::Tensor>& parameters, OnGradient on_gradient);
   ~GradientHooks();
   GradientHooks(const GradientHooks&) = delete;
   GradientHooks& operator=(const GradientHooks&) = delete;
 
-  // The next backward is the one that counts. Nothing is said of others.
+  // Reports the next backward; others are not reported.
   void arm();
-  // After it: says so of the parameters it did not reach.
+  // Call after it: reports the parameters it did not reach.
   void finish();
 
  private:

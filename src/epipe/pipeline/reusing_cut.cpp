@@ -1,4 +1,4 @@
-// The end of a cut that carries activations forward, each of them once for as long as its receiver keeps it, and nothing back.
+// The end of a cut that carries activations forward, each only once while its receiver keeps it, and nothing backward.
 #include <stdexcept>
 
 #include "epipe/boundary/reusing_receiver.h"

@@ -20,7 +20,7 @@ using torch::autograd::Node;
 using NodePtr = std::shared_ptr<Node>;  // shared with the graph
 using NodeSet = std::unordered_set<const Node*>;
 
-// Every node that the roots lead to, once, those nearer the leaves first.
+// Every node reachable from the roots, once, nodes nearer the leaves first.
 std::vector<NodePtr> graph_of(const edge_list& roots) {
   std::vector<NodePtr> nodes;
   NodeSet seen;
@@ -37,7 +37,7 @@ std::vector<NodePtr> graph_of(const edge_list& roots) {
   return nodes;
 }
 
-// Those that lead to an input, the inputs' own included.
+// The nodes that lead to an input, including the inputs' own nodes.
 NodeSet roads_to(const edge_list& inputs, const std::vector<NodePtr>& nodes) {
   NodeSet roads;
   for (const Edge& input : inputs) roads.insert(input.function.get());
@@ -50,7 +50,7 @@ NodeSet roads_to(const edge_list& inputs, const std::vector<NodePtr>& nodes) {
   return roads;
 }
 
-// The nodes on these roads from which others branch off, to weights.
+// The nodes on these paths with branches to weights.
 std::vector<NodePtr> branches_of(const NodeSet& roads, const std::vector<NodePtr>& nodes) {
   std::vector<NodePtr> branches;
   for (const NodePtr& node : nodes) {
@@ -63,8 +63,8 @@ std::vector<NodePtr> branches_of(const NodeSet& roads, const std::vector<NodePtr
   return branches;
 }
 
-// An operator computes no gradient for an edge that leads nowhere. Hooks of a tensor stay: the engine hands out the gradient of a node that
-// it runs as it is before them.
+// An operator computes no gradient for an edge that leads nowhere. Tensor hooks stay: the engine returns the gradient of a node as it is
+// before they run.
 void cut_roads(const std::vector<NodePtr>& branches, const NodeSet& roads) {
   for (const NodePtr& node : branches) {
     for (Edge& edge : node->next_edges()) {
@@ -73,7 +73,7 @@ void cut_roads(const std::vector<NodePtr>& branches, const NodeSet& roads) {
   }
 }
 
-// In the memory layout in which a leaf would have got it.
+// Gives it the memory layout a leaf's gradient would have.
 torch::Tensor laid_out(torch::Tensor gradient, const torch::Tensor& leaf) {
   if (!gradient.defined() || torch::autograd::utils::obeys_layout_contract(gradient, leaf)) return gradient;
   return torch::autograd::utils::clone_obey_contract(gradient, leaf);
@@ -84,7 +84,7 @@ torch::Tensor laid_out(torch::Tensor gradient, const torch::Tensor& leaf) {
 Tensors SplitBackward::run_inputs(const Tensors& outputs, const Tensors& gradients, const Tensors& inputs) {
   edge_list starts;
   for (const auto& output : outputs) starts.push_back(torch::autograd::impl::gradient_edge(output));
-  edge_list ends;  // first the inputs, then where weights branch off
+  edge_list ends;  // first the inputs, then the branches to weights
   for (const auto& input : inputs) {
     if (input.requires_grad()) ends.push_back(torch::autograd::impl::gradient_edge(input));
   }

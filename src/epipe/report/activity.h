@@ -6,8 +6,8 @@
 
 namespace epipe::report {
 
-// What a worker's time goes into, in the order in which it is shown. The names are those of metrics.jsonl and of the trace's
-// categories; what the page does not know is "other".
+// How a worker spends its time, in the order shown. The names match metrics.jsonl and the trace's categories; any other name counts as
+// "other".
 inline constexpr std::array<std::string_view, 10> kActivities = {"forward", "backward",   "optimizer", "encode", "decode",
                                                                  "send",    "all_reduce", "data",      "wait",   "other"};
 

@@ -8,7 +8,7 @@
 namespace epipe::report {
 namespace {
 
-constexpr double kSlack = 1e-6;  // of a step: what rounding may have moved a bound
+constexpr double kSlack = 1e-6;  // tolerance for rounding of a bound, as a share of a step
 constexpr int kMostPowers = 7;   // shown on a logarithmic axis
 constexpr double kZeroGap = 16;  // pixels between the line of zero and the lowest power of ten
 
@@ -29,7 +29,7 @@ std::string tick_text(double value, double step) {
   return fmt::format("{:.{}f}", value, decimals);
 }
 
-// Makes room around a single value.
+// Widens the range around a single value.
 void part_bounds(double& low, double& high) {
   if (high - low > 1e-9 * std::max(std::abs(low), std::abs(high))) return;
   const double room = low == 0 ? 1 : std::abs(low) * 0.1;

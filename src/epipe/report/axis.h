@@ -10,19 +10,19 @@ struct Tick {
   std::string text;
 };
 
-// Places values between two pixel positions. A logarithmic axis places everything up to zero on a line of its own at its start.
+// Maps values to pixels between two positions. A logarithmic axis puts values up to zero on a separate line at its start.
 class Axis {
  public:
   // From `low` to `high`, widened to round numbers; about `ticks` ticks.
   static Axis linear(double low, double high, double from, double to, int ticks);
-  // From `low` to `high` as they are, with round ticks between, `least_step` or more apart.
+  // Exactly from `low` to `high`, with round ticks in between, at least `least_step` apart.
   static Axis tight(double low, double high, double from, double to, int ticks, double least_step = 0);
   // From the power of ten below `low` to the one above `high`, both positive.
   static Axis logarithmic(double low, double high, bool with_zero, double from, double to);
 
   double at(double value) const;
   const std::vector<Tick>& ticks() const { return ticks_; }
-  // "low high from to linear" or "... log", for the script that turns pixels back into values.
+  // "low high from to linear" or "... log", for the script that maps pixels back to values.
   std::string description() const;
 
  private:

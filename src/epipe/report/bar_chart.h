@@ -11,13 +11,13 @@ namespace epipe::report {
 struct Segment {
   double value;
   std::string css;
-  std::string title;  // shows when the pointer rests on it
+  std::string title;  // tooltip
 };
 
 struct Bar {
   std::vector<Segment> segments;
-  std::string label;  // behind the bar's end
-  std::string css;    // of the whole bar
+  std::string label;  // after the bar's end
+  std::string css;    // for the whole bar
 };
 
 struct BarGroup {
@@ -25,7 +25,7 @@ struct BarGroup {
   std::vector<Bar> bars;
 };
 
-// Lying bars from zero on, in groups with a common name; `figure` gives everything but the drawing.
+// Horizontal bars starting at zero, in named groups; `figure` gives everything but the drawing.
 struct BarChart {
   Figure figure;
   std::string x_label;

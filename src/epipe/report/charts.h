@@ -7,8 +7,8 @@
 
 namespace epipe::report {
 
-// Every chart of the page, top to bottom. One run has a colour per cut; several have a colour per run, in every chart the same. Names
-// are taken as they are: the caller makes them distinct.
+// All charts of the page, top to bottom. One run has a colour per cut; several have a colour per run, the same in every chart. The caller
+// makes the runs' names distinct.
 std::vector<Figure> charts(const std::vector<RunData>& runs);
 
 }  // namespace epipe::report

@@ -42,7 +42,7 @@ Series by_epoch(const RunData& run, double Epoch::*field, double factor) {
 
 std::string line_class(std::size_t run, std::string_view more = "") { return fmt::format("{} {} {}", colour(run), run_class(run), more); }
 
-// Every step faintly and a moving mean over it: single batches are noisy.
+// Every step as a faint line, with a moving mean over it: single batches are noisy.
 Figure step_chart(const std::vector<RunData>& runs, LineChart chart, double Step::*field, double factor) {
   const std::size_t most = points_per_line(2 * runs.size());
   std::size_t widest = 0;

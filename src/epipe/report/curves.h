@@ -15,12 +15,12 @@ Figure train_accuracy_chart(const std::vector<RunData>& runs);
 Figure val_accuracy_chart(const std::vector<RunData>& runs);
 Figure error_chart(const std::vector<RunData>& runs);
 Figure bits_chart(const std::vector<RunData>& runs);
-Figure harm_chart(const std::vector<RunData>& runs);  // of runs that have audits
-Figure link_chart(const std::vector<RunData>& runs);  // of runs whose rates followed a link
+Figure harm_chart(const std::vector<RunData>& runs);  // for runs with audits
+Figure link_chart(const std::vector<RunData>& runs);  // for runs whose rates followed a link
 
-// The class that gives a mark the colour of the run, cut or whatever has this index.
+// The CSS class for the colour of the run, cut or other item with this index.
 std::string colour(std::size_t index);
-// The class by which everything of a run is hidden.
+// The CSS class for hiding everything of a run.
 std::string run_class(std::size_t run);
 // One entry per run, with the given kind of mark; none for a single run.
 std::vector<Key> run_keys(const std::vector<RunData>& runs, const std::string& mark);

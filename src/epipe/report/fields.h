@@ -7,8 +7,8 @@
 
 namespace epipe::report {
 
-// Takes fields out of a JSON object that nobody vouches for. An absent field or null is NaN, 0 or empty; a field of the wrong kind
-// is remembered as the problem.
+// Reads fields of an untrusted JSON object. A missing or null field is NaN, 0 or empty; a field of the wrong kind is remembered as the
+// problem.
 class Fields {
  public:
   explicit Fields(const nlohmann::json& object);
@@ -18,7 +18,7 @@ class Fields {
   std::string text(std::string_view key);
   const nlohmann::json& list(std::string_view key);
 
-  // Empty, or what was expected first and not found.
+  // The first problem, or empty.
   const std::string& problem() const { return problem_; }
 
  private:

@@ -8,11 +8,11 @@ namespace epipe::report {
 // One entry of a legend.
 struct Key {
   std::string text;
-  std::string css;      // of its mark: "swatch c0", "stroke c0", "stroke dashed"
-  std::string toggles;  // the class of what a click on it hides; empty: it does not click
+  std::string css;      // for its mark: "swatch c0", "stroke c0", "stroke dashed"
+  std::string toggles;  // the class that a click on it hides; empty: not clickable
 };
 
-// A chart with what surrounds it. An empty `svg` says "no data".
+// A chart with its title, note and legend. An empty `svg` shows "no data".
 struct Figure {
   std::string id;
   std::string title;

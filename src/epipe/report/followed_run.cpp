@@ -17,7 +17,7 @@ constexpr std::size_t kMostAtOnce = std::size_t{32} << 20;  // bytes of metrics.
 
 bool is_there(const std::string& path) { return ::access(path.c_str(), F_OK) == 0; }
 
-// At most kMostAtOnce bytes from there on, whole lines only.
+// At most kMostAtOnce bytes from `offset` on, whole lines only.
 std::string lines_from(const std::string& path, std::int64_t offset) {
   const int file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
   if (file < 0) return "";
@@ -74,7 +74,7 @@ void FollowedRun::start_over() {
 bool FollowedRun::read_new_lines() {
   const std::string path = run_.folder + "/metrics.jsonl";
   const FileVersion now = version_of(path);
-  const bool replaced = now.inode != metrics_.inode || now.size < read_bytes_;  // a run that is resumed writes it anew
+  const bool replaced = now.inode != metrics_.inode || now.size < read_bytes_;  // a resumed run rewrites it
   metrics_ = now;
   if (replaced) start_over();
   if (!problem_.empty() || now.size <= read_bytes_) return replaced;
@@ -97,7 +97,7 @@ bool FollowedRun::reread(FileVersion& known, const std::string& name, Result<voi
   const FileVersion now = version_of(run_.folder + "/" + name);
   if (now == known) return false;
   known = now;
-  run_.notes.clear();  // what it adds to them is kept for the next time they are written
+  run_.notes.clear();  // its additions are kept until they are next written
   const auto done = read(run_);
   problem = !done ? done.error().message : run_.notes.empty() ? "" : run_.notes.back();
   return true;

@@ -9,13 +9,13 @@
 
 namespace epipe::report {
 
-// A run directory that is read as it grows: new lines of metrics.jsonl only, other files when they are replaced.
+// Reads a run directory as it grows: only the new lines of metrics.jsonl, and other files when they are replaced.
 class FollowedRun {
  public:
-  // An error where the folder holds no run: neither what `epipe train` writes first nor what it writes later.
+  // An error if the folder does not hold a run: neither the first files `epipe train` writes nor later ones.
   static Result<FollowedRun> open(const std::string& folder);
 
-  // Reads what is new; whether there was anything.
+  // Reads new data; returns whether there was any.
   bool refresh();
   const RunData& data() const { return run_; }
   RunData& data() { return run_; }
@@ -38,7 +38,7 @@ class FollowedRun {
   FileVersion metrics_;
   std::int64_t read_bytes_ = 0;  // of metrics.jsonl, whole lines
   std::size_t lines_ = 0;
-  std::string problem_;  // a line that is none; nothing behind it is read until the file is another
+  std::string problem_;  // an invalid line; nothing after it is read until the file is replaced
   FileVersion trace_;
   FileVersion inspection_;
   FileVersion config_;

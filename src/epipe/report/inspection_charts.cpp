@@ -22,7 +22,7 @@ std::vector<Key> keys_of(const RunData& run) {
   return keys;
 }
 
-// The share of all values in each bin that has any, at the bin's middle.
+// The share of all values in each non-empty bin, at the bin's middle.
 Series shares(const Bins& bins, double values, double from, double unit) {
   Series series;
   for (std::size_t b = 1; b + 1 < bins.counts.size(); ++b) {

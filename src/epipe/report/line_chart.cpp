@@ -18,7 +18,7 @@ constexpr double kLineRight = kLineWidth - 14;
 constexpr double kLineTop = 10;
 constexpr double kBottom = kHeight - 44;
 
-// What the axes have to hold.
+// The ranges the axes must cover.
 struct Bounds {
   double x_low = std::numeric_limits<double>::infinity(), x_high = -x_low;
   double y_low = x_low, y_high = -x_low;

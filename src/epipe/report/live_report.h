@@ -10,28 +10,28 @@
 
 namespace epipe::report {
 
-// The page of runs that may be under way, drawn anew as they go on. One thread refreshes, any thread asks.
+// The page for runs that may still be going on, redrawn as they progress. One thread calls refresh(), any thread reads.
 class LiveReport {
  public:
-  // Throws nothing for the runs' content: what is wrong with it is on the page.
+  // Does not throw for invalid content: the page shows the problem.
   explicit LiveReport(std::vector<FollowedRun> runs);
 
-  // Reads what the runs have written since; whether anything on the page changed.
+  // Reads new data of the runs; returns whether anything on the page changed.
   bool refresh();
   std::string page() const;
-  // Server-sent events "part" {"id", "html"}: all that changed since `seen`, with 0 everything.
+  // Server-sent events "part" {"id", "html"}: all parts that changed since `seen`; with 0, all parts.
   std::string events(std::uint64_t& seen) const;
 
  private:
   void draw();
 
-  std::vector<FollowedRun> runs_;  // the refreshing thread's
-  std::vector<RunData> shown_;     // likewise: lent to the drawing
+  std::vector<FollowedRun> runs_;  // used only by the refreshing thread
+  std::vector<RunData> shown_;     // likewise: holds the runs' data while drawing
   struct Part {
     PagePart part;
     std::uint64_t version = 0;  // when it changed last
   };
-  mutable std::mutex mutex_;  // guards what follows
+  mutable std::mutex mutex_;  // guards the members below
   std::vector<Part> parts_;
   std::string page_;
   std::uint64_t version_ = 0;

@@ -2,8 +2,8 @@
 
 namespace epipe::report {
 
-// Parts arrive whole and take the place of the old ones, in the next frame. Legends stay as they are while their content does, so that a
-// switch keeps its state and the keyboard its place.
+// Parts arrive whole and replace the old ones in the next frame. Legends with unchanged content stay, so that a switch keeps its state and
+// the keyboard its focus.
 const std::string_view kLiveScript = R"js(
 const state = document.getElementById('live-state');
 const pause = document.getElementById('pause');

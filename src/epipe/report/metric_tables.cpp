@@ -25,7 +25,7 @@ class OverSteps {
     last_ = value;
     ++count_;
   }
-  // What steps add up is shown per step.
+  // Summed metrics are shown per step.
   double result() const {
     if (over_ == Over::kMax) return largest_;
     if (over_ == Over::kLast) return last_;
@@ -46,7 +46,7 @@ std::string shown(MetricUnit unit, double value) {
   return number_text(value);
 }
 
-// Declared ones in their order, then the others as they came.
+// Declared metrics in their order, then the others in the order found.
 std::vector<Metric> rows_of(std::span<const Metric> declared, const std::vector<std::string>& names) {
   std::vector<Metric> rows;
   for (const Metric& metric : declared) {

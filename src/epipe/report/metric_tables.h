@@ -6,8 +6,8 @@
 
 namespace epipe::report {
 
-// Two HTML tables of a run, closed until one opens them: everything that its steps say of its workers and of its cuts, one row per metric.
-// Base's declarations give order, unit and explanation; a metric they do not know is shown as a plain number.
+// Two collapsed HTML tables of a run: all metrics of its workers and of its cuts, one row per metric. The declarations in base/ give order,
+// unit and help; an undeclared metric is shown as a plain number.
 std::string metric_tables(const RunData& run);
 
 }  // namespace epipe::report

@@ -21,7 +21,7 @@ Result<int> parse_id(Fields& fields, std::string_view key) {
   return Error{ErrorCode::kBadFile, fmt::format(R"(expected "{}" below {}, got {})", key, kMostIds, id)};
 }
 
-// Every number of an object, declared or not, by the index of its name. A file may have so many names only: they cost a row each.
+// Every number of an object, declared or not, by the index of its name. The number of names per file is limited: each costs a row.
 constexpr std::size_t kMostNames = 200;
 
 std::vector<double> numbers_of(const json& object, std::initializer_list<std::string_view> ids, std::vector<std::string>& names) {

@@ -16,7 +16,7 @@
 namespace epipe::report {
 namespace {
 
-// Title, style, what kind of page it is, notes and summary, charts, metrics and configurations, script, more of the policy.
+// Title, style, kind of page, notes and summary, charts, metrics and configurations, script, additions to the policy.
 constexpr std::string_view kPage = R"html(<!DOCTYPE html>
 <html lang="en">
 <head>
@@ -39,7 +39,7 @@ constexpr std::string_view kPage = R"html(<!DOCTYPE html>
 )html";
 
 constexpr std::string_view kReport = "<p>epipe report</p>";
-// Says in words whether it follows, for those who do not see it; and stands still when somebody wants to read.
+// Tells screen readers whether the page is following, and pauses while somebody reads.
 constexpr std::string_view kWatch =
     R"html(<p id="live">epipe watch: <span id="live-state" role="status">connecting</span>
 <button type="button" id="pause" aria-pressed="false">Pause</button></p>)html";

@@ -7,7 +7,7 @@
 
 namespace epipe::report {
 
-// What is drawn anew by itself when a run goes on: an element of the page.
+// An element of the page that is redrawn on its own as a run progresses.
 struct PagePart {
   std::string id;
   std::string html;
@@ -15,13 +15,13 @@ struct PagePart {
 
 // Notes, summary, every chart, and tables with configurations, in this order.
 std::vector<PagePart> page_parts(const std::vector<RunData>& runs);
-// The page that asks its server for the parts that change.
+// The page that gets changed parts from its server.
 std::string live_page(const std::vector<RunData>& runs, const std::vector<PagePart>& parts);
-// Runs whose folders end alike are told apart by the path the user gave, and the same folder given twice by its place.
+// Runs whose folders have the same name get the user's path as their name; a folder given twice gets its position, too.
 void make_names_distinct(std::vector<RunData>& runs);
 
-// One HTML page about one or several runs, in the order given. It needs no other file and no network; without a script only the
-// tooltips and the switches are missing.
+// One HTML page about one or several runs, in the order given. It needs no other file and no network; without JavaScript only tooltips and
+// switches are missing.
 std::string page(std::vector<RunData> runs);
 
 }  // namespace epipe::report

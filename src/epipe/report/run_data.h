@@ -9,7 +9,7 @@
 #include "epipe/base/result.h"
 #include "epipe/report/activity.h"
 
-// What a run directory says, as plain values. NaN: the file does not say.
+// The content of a run directory as plain values. NaN: not in the file.
 namespace epipe::report {
 
 inline constexpr double kUnknown = std::numeric_limits<double>::quiet_NaN();
@@ -27,10 +27,10 @@ struct CutStep {
   double values = kUnknown;
   double bits_per_value = kUnknown;
   double rel_error = kUnknown;
-  std::vector<double> values_of{};  // every number of the line, by the index of its name in RunData::cut_metrics
+  std::vector<double> values_of{};  // all numbers of the line, by the index of their names in RunData::cut_metrics
 };
 
-// What an audit before a step found (docs/codecs.md): harms of cuts and directions, and of all together.
+// The result of an audit before a step (docs/codecs.md): the harm of each cut and direction, and of all together.
 struct Audit {
   struct Cut {
     int cut = 0;
@@ -54,14 +54,14 @@ struct RateChange {
 
 struct WorkerStep {
   int worker = 0;
-  std::array<double, kActivities.size()> seconds{};  // by activity; 0 where the file does not say
+  std::array<double, kActivities.size()> seconds{};  // by activity; 0 if not in the file
   double peak_memory_bytes = kUnknown;
-  std::vector<double> values_of{};  // every number of the line, by the index of its name in RunData::worker_metrics
+  std::vector<double> values_of{};  // all numbers of the line, by the index of their names in RunData::worker_metrics
 };
 
 struct Step {
   std::int64_t epoch = 0;
-  std::int64_t step = 0;  // counts on through the epochs
+  std::int64_t step = 0;  // counted over all epochs
   double loss = kUnknown;
   double accuracy = kUnknown;
   double samples = kUnknown;
@@ -86,10 +86,10 @@ struct Span {
   double start_us = 0;
   double duration_us = 0;
   std::size_t track = 0;   // index into Trace::tracks
-  std::int64_t step = -1;  // -1: belongs to none
+  std::int64_t step = -1;  // -1: none
 };
 
-// A worker's thread, or a helper's: those have thread ids from 100 on.
+// A worker's thread, or a helper thread, whose ids start at 100.
 struct Track {
   std::int64_t process = 0;
   std::int64_t thread = 0;
@@ -101,7 +101,7 @@ struct Trace {
   std::vector<Span> spans;    // in the order of their start
 };
 
-// Counts in bins of equal width; the first and the last count are of what is below and above.
+// Counts in bins of equal width; the first and last count are for values below and above the range.
 struct Bins {
   double low = kUnknown;
   double width = kUnknown;
@@ -114,7 +114,7 @@ struct CodecError {
   double rel_error = kUnknown;
 };
 
-// The tensors that crossed one cut in one direction, looked at by `epipe inspect`.
+// Statistics by `epipe inspect` of the tensors that crossed one cut in one direction.
 struct InspectedCut {
   int cut = 0;
   Direction direction = Direction::kForward;
@@ -142,15 +142,15 @@ struct RunData {
   std::vector<std::string> worker_metrics;  // names
   Trace trace;
   std::vector<InspectedCut> inspection;
-  std::string config;              // config.toml as it is
-  std::vector<std::string> notes;  // what a reader of the page should know: a line cut off, a loss that is no number
+  std::string config;              // the text of config.toml
+  std::vector<std::string> notes;  // what a reader of the page should know: a truncated line, a NaN loss
 };
 
-// Reads metrics.jsonl and, where they exist, trace.json, inspect.json and config.toml; with inspect.json alone it is content as well. A
-// file that a killed run left incomplete is read as far as it goes; anything else that does not fit is an error that names file and line.
+// Reads metrics.jsonl and, if they exist, trace.json, inspect.json and config.toml; inspect.json alone is enough, too. A file that a killed
+// run left incomplete is read as far as possible; any other invalid content is an error that names file and line.
 Result<RunData> read_run(const std::string& folder);
 
-// Of read_run: the last part of the folder's full path, and trace.json, inspect.json and config.toml where they exist.
+// The parts of read_run: the last part of the folder's full path, and trace.json, inspect.json and config.toml if they exist.
 std::string run_name(const std::string& folder);
 Result<void> read_trace(RunData& run);
 Result<void> read_inspection(RunData& run);

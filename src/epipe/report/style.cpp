@@ -97,7 +97,7 @@ const std::string_view kScript = R"js(
 'use strict';
 const tip = document.getElementById('tip');
 
-// A legend's entry hides what has its class: of a run everywhere, of anything else in its own chart.
+// A legend's entry hides the elements of its class: a run's everywhere, all others in its own chart.
 function wireKey(key) {
   key.addEventListener('click', () => {
     const name = key.dataset.toggle;

@@ -10,7 +10,7 @@
 namespace epipe::report {
 namespace {
 
-// Adds up what is known; NaN when nothing was.
+// Adds up known values; NaN if there are none.
 class Sum {
  public:
   void add(double value) {

@@ -25,11 +25,11 @@ struct WorkerSummary {
 // A run in one row.
 struct Summary {
   std::string codec;               // "sort:6+2", "forward fp16, backward uniform:8", or "-" without a cut
-  double top_accuracy = kUnknown;  // of validation; of training where nothing was validated
-  double final_loss = kUnknown;    // of training, in the last epoch; over the last tenth of the steps before an epoch ends
+  double top_accuracy = kUnknown;  // on validation data, or on training data without validation
+  double final_loss = kUnknown;    // training loss of the last epoch; before an epoch ends, over the last tenth of the steps
   double final_val_loss = kUnknown;
   double bytes_per_step = kUnknown;  // over all cuts and both directions
-  double samples_per_s = kUnknown;   // of training
+  double samples_per_s = kUnknown;   // in training
   double seconds = kUnknown;         // finished epochs, validation included, and the steps since
 };
 

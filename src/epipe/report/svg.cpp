@@ -10,7 +10,7 @@
 namespace epipe::report {
 namespace {
 
-// A tenth of a pixel is fine enough, and a long path is mostly these.
+// A tenth of a pixel is precise enough, and long paths consist mostly of these numbers.
 std::string px(double value) {
   const double tenths = std::round(value * 10);
   return std::fmod(tenths, 10) == 0 ? fmt::format("{:.0f}", tenths / 10) : fmt::format("{:.1f}", tenths / 10);

@@ -7,14 +7,14 @@
 
 namespace epipe::report {
 
-// Builds one inline SVG. Positions are pixels from the top left; `css` are class names, text is escaped here.
+// Builds one inline SVG. Positions are pixels from the top left; `css` holds class names; text is escaped here.
 class Svg {
  public:
-  // `label` is what a screen reader says; `attributes` are further ones, ready to write.
+  // `label` is for screen readers; `attributes` are additional ones, already escaped.
   Svg(double width, double height, std::string_view label, std::string_view attributes = "");
 
   void line(const Point& from, const Point& to, std::string_view css);
-  // A `title`, where given, shows when the pointer rests on the rectangle.
+  // `title` is the rectangle's tooltip, if not empty.
   void rect(const Point& corner, double width, double height, std::string_view css, std::string_view title = "");
   void dot(const Point& centre, std::string_view css);
   void text(const Point& at, std::string_view css, std::string_view text, double turned = 0);

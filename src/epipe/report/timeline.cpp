@@ -44,7 +44,7 @@ std::map<std::int64_t, Window> windows_of_steps(const Trace& trace) {
   return windows;
 }
 
-// Ends where the span after the last that fits begins.
+// Ends the window where the first span that does not fit begins.
 Window shortened(const Trace& trace, Window window, std::size_t most_spans) {
   std::size_t seen = 0;
   for (const Span& span : trace.spans) {
@@ -55,7 +55,7 @@ Window shortened(const Trace& trace, Window window, std::size_t most_spans) {
   return window;
 }
 
-// Where a moment of the trace's clock lies. The clock may count from 1970, so the window's start is taken off first.
+// Maps a time of the trace's clock to pixels. The clock may count from 1970, so the window's start is subtracted first.
 struct TimeAxis {
   Axis axis;
   double start_us;

@@ -13,7 +13,7 @@ namespace {
 
 using nlohmann::json;
 
-// Gathers events while the parser goes through the text, so that no tree of the whole trace is ever held.
+// Collects events while the text is parsed, so that no tree of the whole trace is built.
 class Gatherer {
  public:
   void add(const json& event) {

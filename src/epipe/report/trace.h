@@ -8,7 +8,7 @@ namespace epipe::report {
 
 struct ReadTrace {
   Trace trace;
-  bool complete = true;  // false: the text ends early, and the trace holds what came before
+  bool complete = true;  // false: the text ends early, and the trace holds the part before
 };
 
 // Reads a Chrome trace: {"traceEvents": [...]} or the bare list. `file` is its name in errors.

@@ -23,15 +23,15 @@ using monitor::Socket;
 using nlohmann::json;
 
 constexpr const char* kSocketName = "socket";
-constexpr int kWaiting = 16;  // who waits for an answer to somebody else
+constexpr int kWaiting = 16;  // clients waiting for their turn
 constexpr double kAskSeconds = 2;
 constexpr double kTakeSeconds = 5;
-constexpr double kAnswerSeconds = 20;  // with many who ask at once
+constexpr double kAnswerSeconds = 20;  // with many clients at once
 constexpr std::size_t kMaxAnswerBytes = 16 << 20;
 
 std::string admin_folder(const std::string& state_dir) { return state_dir + "/admin"; }
 
-// The address of the socket in an open folder: short however long the folder's path is.
+// The address of the socket in an open folder: short, however long the folder's path is.
 sockaddr_un address_in(const Socket& folder) {
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
@@ -42,7 +42,7 @@ sockaddr_un address_in(const Socket& folder) {
 
 Socket open_folder(const std::string& path) { return Socket(::open(path.c_str(), O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC)); }
 
-// Made by this user, for this user alone.
+// Creates the folder for this user only, and checks its owner.
 Socket own_folder(const std::string& path) {
   require(make_private_folders(path));
   Socket folder = open_folder(path);
@@ -67,7 +67,7 @@ Socket listen_in(const std::string& path) {
   return socket;
 }
 
-// The user at the other end, as the kernel knows it.
+// The user at the other end, according to the kernel.
 uid_t peer_of(const Socket& socket) {
   ucred peer{};
   socklen_t size = sizeof(peer);

@@ -11,14 +11,14 @@
 
 namespace epipe::serve {
 
-// Where the operator of a server asks: a Unix socket in the folder `admin` of the state folder. Only the server's user can enter the
-// folder, and who connects must be that user or root by the kernel's word. A thread of its own answers one after the other: each has two
-// seconds to ask, with 4 KiB at most, and five to take the answer. Nobody else in the server waits for it.
+// The operator's interface to a server: a Unix socket in the folder `admin` of the state folder. Only the server's user can enter the
+// folder, and the kernel must report a connecting process as that user or root. A separate thread answers one request at a time: each
+// client has two seconds to send it, at most 4 KiB, and five to take the answer. Nothing else in the server waits for it.
 class AdminSocket {
  public:
-  // Answers with an object. Called by the socket's thread; what it throws is the "error" of the answer.
+  // Answers with an object. Called by the socket's thread; exceptions become the "error" of the answer.
   using Handler = std::function<nlohmann::json(const AdminRequest&)>;
-  // Whoever makes it holds the state folder's lock: a socket that is there is of a server that was killed. Throws std::runtime_error.
+  // The caller must hold the state folder's lock: an existing socket is then left from a killed server. Throws std::runtime_error.
   AdminSocket(const std::string& state_dir, Handler handler);
   ~AdminSocket();
   AdminSocket(const AdminSocket&) = delete;
@@ -35,8 +35,8 @@ class AdminSocket {
   std::thread thread_;
 };
 
-// Asks the server that has this state folder. Throws std::runtime_error where none runs, where it is another user's, and with what the
-// server has against the request.
+// Sends a request to the server with this state folder. Throws std::runtime_error if none runs, if it is another user's, or with the
+// server's error.
 nlohmann::json ask_server(const std::string& state_dir, const AdminRequest& request);
 
 }  // namespace epipe::serve

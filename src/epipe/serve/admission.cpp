@@ -15,7 +15,7 @@
 namespace epipe::serve {
 namespace {
 
-// Stages times micro-batches of a schedule that is worth generating for a stranger.
+// The largest schedule, in stages times micro-batches, that is generated for an unchecked plan.
 constexpr std::size_t kMaxActions = std::size_t{1} << 18;
 
 // How many micro-batches the schedule holds on this worker at once.

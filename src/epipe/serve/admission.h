@@ -7,7 +7,7 @@
 
 namespace epipe::serve {
 
-// Whether a session may run this plan's part of `worker`: an architecture that `models` knows by name, within the limits. Throws
+// Checks that a session may run this plan's part of `worker`: an architecture that `models` knows by name, within the limits. Throws
 // std::invalid_argument that says what is allowed.
 void admit(const nlohmann::json& plan, int worker, const SessionLimits& limits, const model::Registry& models);
 

@@ -31,7 +31,7 @@ std::string line_of(const char* event, const json& fields) {
   return line.dump(-1, ' ', true, json::error_handler_t::replace) + "\n";
 }
 
-// No device, pipe or link of somebody else's; never waits for one. Others' eyes are kept out of one that was there already, too.
+// Refuses devices, pipes and other users' links, and never blocks on one. An existing file is made private, too.
 int open_audit(const std::string& path) {
   const int fd = ::open(path.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0600);
   const int reason = errno;

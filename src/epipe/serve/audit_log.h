@@ -9,14 +9,14 @@
 
 namespace epipe::serve {
 
-// Who did what on a server, when, and how much of it: a JSON object on a line of its own for each event, appended to a file of the server's
-// user alone. A line that cannot be written (a full disk) is counted, and the first that can be is preceded by one with the count: the
-// server goes on. Any thread.
+// Who did what on a server, when, and how much: one JSON object per line and event, appended to a file that only the server's user can
+// read. If a line cannot be written (a full disk), the server goes on; lost lines are counted, and the next line that can be written is
+// preceded by one with the count. Any thread.
 //
 //   {"time": "2026-11-18T14:40:00Z", "event": "session_end", "session": "1f2e3d4c...", "who": "ann", "steps": 120, ...}
 class AuditLog {
  public:
-  // Without a path nothing is written. Throws std::runtime_error where the file cannot be opened, or is none.
+  // Writes nothing if the path is empty. Throws std::runtime_error if the file cannot be opened or is not a regular file.
   explicit AuditLog(std::string path);
   ~AuditLog();
   AuditLog(const AuditLog&) = delete;
@@ -24,7 +24,7 @@ class AuditLog {
 
   // `fields`: an object of numbers, and of strings, which are made printable and cut to 200 bytes.
   void write(const char* event, const nlohmann::json& fields);
-  // The file that has the path's name now: for who moved the old one away. Where there is none to open, the old one is written on.
+  // Opens the file at the path again, after log rotation. If that fails, it goes on with the old file.
   void reopen();
   std::uint64_t lost() const;  // lines, so far
 
@@ -32,11 +32,11 @@ class AuditLog {
   bool append(const std::string& line);
 
   const std::string path_;
-  mutable std::mutex mutex_;  // guards what follows
+  mutable std::mutex mutex_;  // guards the members below
   int fd_ = -1;
-  bool torn_ = false;  // the file ends within a line
+  bool torn_ = false;  // the file ends in the middle of a line
   std::uint64_t lost_ = 0;
-  std::uint64_t unsaid_ = 0;  // of these, no line has told
+  std::uint64_t unsaid_ = 0;  // of these, not reported yet
   bool complained_ = false;
   Stopwatch since_complaint_;
 };

@@ -11,21 +11,21 @@
 
 namespace epipe::serve {
 
-// When the server's certificate ends, said at the start, and again each day of its last month. Any thread.
+// Reports when the server's certificate expires: at the start, and daily in its last month. Any thread.
 class CertificateWatch {
  public:
-  // `write` gets lines. Throws std::runtime_error for a certificate that has ended; one that does not parse is for the listener to refuse.
+  // `write` gets lines. Throws std::runtime_error for an expired certificate; one that does not parse is left to the listener.
   CertificateWatch(const transport::ListenConfig& listen, std::function<void(const std::string&)> write);
 
-  // Throws std::runtime_error where it has ended.
+  // Throws std::runtime_error if it has expired.
   static void require_valid(const transport::ListenConfig& listen);
-  void set(const transport::ListenConfig& listen);  // another one from now on
+  void set(const transport::ListenConfig& listen);  // replaces the certificate
   void warn();                                      // call it often
-  std::optional<std::int64_t> end() const;          // seconds since 1970; nothing without TLS
+  std::optional<std::int64_t> end() const;          // expiry in seconds since 1970; nullopt without TLS
 
  private:
   const std::function<void(const std::string&)> write_;
-  mutable std::mutex mutex_;  // guards what follows
+  mutable std::mutex mutex_;  // guards the members below
   std::optional<std::int64_t> end_;
   Stopwatch since_warning_;
 };

@@ -13,7 +13,7 @@ void ChannelBroker::put(const Key& key, std::unique_ptr<transport::Link> link) {
   {
     const std::lock_guard lock(mutex_);
     std::erase_if(waiting_, [&](const auto& entry) { return entry.first.attempt < key.attempt; });
-    if (waiting_.size() >= kMaxWaiting) return;  // nobody asks for so many: the link closes
+    if (waiting_.size() >= kMaxWaiting) return;  // more than any session needs: the link closes
     waiting_[key] = std::move(link);
   }
   changed_.notify_all();

@@ -10,7 +10,7 @@
 
 namespace epipe::serve {
 
-// Holds the data channels that other processes opened, until the session asks for them.
+// Holds the data channels opened by other processes until the session takes them.
 class ChannelBroker {
  public:
   struct Key {
@@ -20,13 +20,13 @@ class ChannelBroker {
     auto operator<=>(const Key&) const = default;  // NOLINT(modernize-use-nullptr): there is none
   };
 
-  // Closes what is left of earlier attempts.
+  // Closes channels left from earlier attempts.
   void put(const Key& key, std::unique_ptr<transport::Link> link);
   // Throws TimedOut, or ConnectionLost between give_up() and begin().
   std::unique_ptr<transport::Link> take(const Key& key, transport::Timeout timeout);
-  // Nobody will open the channels that take() waits for or is about to: the client began another attempt.
+  // The client has begun another attempt: nobody will open the channels that take() waits for now or later.
   void give_up() { set_over(true); }
-  // That one is served.
+  // The session now handles that attempt.
   void begin() { set_over(false); }
 
  private:

@@ -114,7 +114,7 @@ struct Pipe {
 pid_t start(const SessionConfig& config, int output) {
   const std::string text = to_text(config);
   Pipe input;
-  // A child that does not read must not hold the server up.
+  // A child that does not read must not block the server.
   const int room = ::fcntl(input.write, F_SETPIPE_SZ, static_cast<int>(std::max<std::size_t>(text.size(), 65536)));
   if (room < static_cast<int>(text.size())) throw std::runtime_error("cannot start a session: its configuration is too long for a pipe");
   const pid_t parent = ::getpid();
@@ -139,7 +139,7 @@ pid_t start(const SessionConfig& config, int output) {
   return pid;
 }
 
-// What arrives until the other end closes, within so many seconds.
+// Reads until the other end closes, for at most `seconds`.
 std::string read_within(int file, double seconds) {
   std::string text;
   for (const Stopwatch watch; watch.seconds() < seconds;) {
@@ -160,7 +160,7 @@ void limit(__rlimit_resource resource, std::uint64_t value) {
   }
 }
 
-// Threads that begin later have it as well. Where the kernel groups processes by setsid() (autogroup), the group's level is what counts.
+// Later threads inherit it. If the kernel groups processes by setsid() (autogroup), the group's level is what counts.
 void lower_priority(int levels) {
   if (levels <= 0) return;
   const int now = ::getpriority(PRIO_PROCESS, 0);
@@ -168,8 +168,8 @@ void lower_priority(int levels) {
   std::ofstream("/proc/self/autogroup") << std::min(19, now + levels);
 }
 
-// OpenBLAS takes a buffer of more than 100 MB for every thread when a product first needs it, and tries for ever when it gets none. Here it
-// gets them before there is a limit.
+// OpenBLAS allocates a buffer of more than 100 MB per thread when a product first needs it, and retries for ever if that fails. Here it
+// gets them before the limit is set.
 void warm_up_blas(const SessionLimits& limits) {
   const int threads = std::min(limits.threads, static_cast<int>(std::max(1U, std::thread::hardware_concurrency())));
   at::set_num_threads(threads);
@@ -206,7 +206,7 @@ SessionConfig become_session() {
   } catch (const json::exception&) {
     throw std::runtime_error("\"epipe session\" is started by \"epipe serve\", not by hand");
   }
-  ::setsid();  // Ctrl-C is for the server, which tells its sessions
+  ::setsid();  // Ctrl-C goes to the server, which tells its sessions
   lower_priority(config.nice);
   limit(RLIMIT_CORE, 0);  // a core file would hold the client's weights
   if (config.purpose != SessionConfig::Purpose::kMeasureLink) warm_up_blas(config.limits);
@@ -214,7 +214,7 @@ SessionConfig become_session() {
   return config;
 }
 
-// Fields 14 and 15 of stat, counted behind the name, which may hold anything but ends with the last parenthesis.
+// Fields 14 and 15 of stat, counted after the name, which may contain anything but ends with the last parenthesis.
 double cpu_seconds(pid_t pid) {
   std::ifstream file(fmt::format("/proc/{}/stat", pid));
   const std::string text{std::istreambuf_iterator<char>(file), {}};

@@ -15,12 +15,11 @@ namespace {
 using transport::Incoming;
 using transport::Refusal;
 
-constexpr transport::Timeout kAnswer = std::chrono::seconds(10);  // of a session that runs
+constexpr transport::Timeout kAnswer = std::chrono::seconds(10);  // for a running session to answer
 
 std::string socket_path(const std::string& address) { return address.substr(std::string_view("unix:").size()); }
 
-// A session that was just started takes a moment to listen, and another between its socket's name and the first connection. One that runs
-// answers, or it hangs.
+// A new session takes a moment to listen, and another until its socket accepts connections. A running session that does not answer hangs.
 std::unique_ptr<transport::Link> open_inner(const RunningSession& session, const std::map<std::string, std::string>& about) {
   transport::ConnectConfig dial;
   dial.address = session.socket;
@@ -110,7 +109,7 @@ void ClientLinks::close(const std::string& session, const std::string& reason) {
   }
 }
 
-// Relays are joined without the lock: one that ends waits for its peers.
+// Joins relays without the lock: a relay that ends waits for its peers.
 void ClientLinks::clear() {
   std::list<Connecting> done;
   std::list<Connected> ended;

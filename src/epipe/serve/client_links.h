@@ -17,15 +17,15 @@ namespace epipe::serve {
 
 inline constexpr int kLinksOfSession = 32;  // commands, and a data channel for each cut
 
-// The links of clients to their sessions: each is opened by a thread of its own, then relayed until one side ends. Any thread.
+// The links of clients to their sessions: each is opened by its own thread, then relayed until one side ends. Any thread.
 class ClientLinks {
  public:
-  // Told of a session that does not take its client's link.
+  // Called for a session that does not accept its client's link.
   using OnHang = std::function<void(const RunningSession& session, const std::string& reason)>;
   // The references outlive it.
   ClientLinks(ServerMetrics& metrics, RefusalLog& refusals, OnHang on_hang)
       : metrics_(metrics), refusals_(refusals), on_hang_(std::move(on_hang)) {}
-  ~ClientLinks();  // waits for those that are being opened
+  ~ClientLinks();  // waits for links that are being opened
   ClientLinks(const ClientLinks&) = delete;
   ClientLinks& operator=(const ClientLinks&) = delete;
 
@@ -36,13 +36,13 @@ class ClientLinks {
   int open() const;
   // Tells the clients of a session why it ends.
   void close(const std::string& session, const std::string& reason);
-  // Clears away what has ended.
+  // Removes ended links.
   void clear();
 
   static transport::Timeout send_timeout(const SessionLimits& limits);
 
  private:
-  // A thread that opens the inner link of a client, and whether it is done.
+  // A thread that opens a client's link to the session, and whether it is done.
   struct Connecting {
     std::string session;
     std::thread thread;
@@ -57,7 +57,7 @@ class ClientLinks {
   ServerMetrics& metrics_;
   RefusalLog& refusals_;
   const OnHang on_hang_;
-  mutable std::mutex mutex_;  // guards what follows
+  mutable std::mutex mutex_;  // guards the members below
   std::list<Connecting> connecting_;
   std::list<Connected> connected_;
 };

@@ -12,8 +12,8 @@
 
 namespace epipe::serve {
 
-// One line on stderr with the time, printable and bounded whatever a client chose of its words. Never tokens or tickets. A log that cannot
-// be written is no reason to end.
+// Writes one line with the time to stderr, printable and bounded even if it contains a client's text. Never pass tokens or tickets. Errors
+// in writing are ignored.
 template <typename... Args>
 void log(fmt::format_string<Args...> format, Args&&... args) {
   const auto now = std::chrono::system_clock::to_time_t(std::chrono::system_clock::now());

@@ -10,10 +10,10 @@ namespace epipe::serve {
 namespace {
 
 constexpr double kSeconds = 60;        // between two lines about the same host and reason
-constexpr std::size_t kHosts = 1000;   // that are told apart; those above count as "other hosts"
-constexpr std::size_t kReasons = 100;  // that are told apart for these
+constexpr std::size_t kHosts = 1000;   // counted separately; further ones count as "other hosts"
+constexpr std::size_t kReasons = 100;  // counted separately for these
 
-// Without the port, which is another for every connection: "127.0.0.1", "ann@127.0.0.1".
+// Without the port, which differs for every connection: "127.0.0.1", "ann@127.0.0.1".
 std::string host_of(std::string_view peer) {
   const auto at = peer.find('@');
   const std::string name(at == std::string_view::npos ? "" : peer.substr(0, at + 1));
@@ -51,7 +51,7 @@ void RefusalLog::flush(bool all) {
     if (due && count.more > 0) {
       write_count(count);
     } else if (due) {
-      counts_.erase(entry);  // the next one of this host is new again
+      counts_.erase(entry);  // this host's next one counts as new
     }
     entry = next;
   }

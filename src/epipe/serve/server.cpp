@@ -35,18 +35,18 @@ using transport::Incoming;
 using transport::Refusal;
 
 constexpr std::uint64_t kRoomBytes = 250'000'000;  // threads and buffers of a client's links; measured: 150
-constexpr std::uint64_t kRoomOfCore = 8'000'000;   // gRPC has threads for each
-constexpr int kSpareLinks = 8;                     // measurements, and those who are about to be refused
+constexpr std::uint64_t kRoomOfCore = 8'000'000;   // gRPC has threads for each core
+constexpr int kSpareLinks = 8;                     // for measurements, and clients about to be refused
 constexpr int kConnectionsOfSession = 4;
 constexpr int kSpareConnections = 64;
-constexpr int kOtherFiles = 64;  // descriptors that are no connection's
+constexpr int kOtherFiles = 64;  // descriptors not used for connections
 
 std::string value_of(const std::map<std::string, std::string>& about, const std::string& key) {
   const auto found = about.find(key);
   return found == about.end() ? "" : found->second;
 }
 
-// As many descriptors as the system grants this process; returns how many.
+// Raises the limit on descriptors as far as the system allows; returns it.
 int raise_file_limit() {
   rlimit limit{};
   if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return 1024;
@@ -103,7 +103,7 @@ class Server {
   bool drains() const { return draining_; }
   bool is_time_up() const { return life_.seconds() >= drain_until_; }
 
-  // Certificates and tokens as their files have them now, and the audit in the file of its name.
+  // Reads certificates and tokens from their files again, and reopens the audit log.
   void renew() {
     audit_.reopen();
     try {
@@ -121,8 +121,8 @@ class Server {
     }
   }
 
-  // No new sessions; those that run have so many seconds to save and leave. Without a second nobody is asked: clients lose the connection,
-  // and go on with the next server from their newest checkpoint. Asked again, the sooner end counts.
+  // No new sessions; running ones have `seconds` to save and leave. With 0 they are not asked: clients lose the connection, and continue
+  // with the next server from their newest checkpoint. If called again, the earlier end counts.
   void drain(double seconds) {
     drain_until_ = std::min(drain_until_.load(), life_.seconds() + seconds);
     if (draining_.exchange(true)) return;
@@ -132,7 +132,7 @@ class Server {
     if (seconds > 0) sessions_.drain();
   }
 
-  // Keeps the sessions' limits and clears away what has ended; returns how many sessions run.
+  // Enforces the sessions' limits and removes what has ended; returns how many sessions run.
   std::size_t watch() {
     refusals_.flush();
     certificate_.warn();
@@ -143,7 +143,7 @@ class Server {
   }
 
  private:
-  // By the thread of the admin socket.
+  // Called by the thread of the admin socket.
   nlohmann::json answer(const AdminRequest& request) {
     switch (request.kind) {
       case AdminRequest::Kind::kDrain: drain(request.seconds.value_or(config_.drain_seconds)); return status();
@@ -191,7 +191,7 @@ class Server {
   }
 
   void serve_metrics() {
-    (void)metrics_text();  // a build that cannot write them says so now
+    (void)metrics_text();  // a build without them fails here
     monitor::HttpConfig http;
     http.address = config_.metrics;
     http.pages["/metrics"] = [this] {
@@ -205,7 +205,7 @@ class Server {
     log("metrics at {}/metrics{}", http_->url(), http_->open_to_others() ? ", for everybody who reaches this machine" : "");
   }
 
-  // By threads of the HTTP server.
+  // Called by threads of the HTTP server.
   std::string metrics_text() {
     monitor::MetricPage page;
     monitor::add_process(page, config_.version);
@@ -220,7 +220,7 @@ class Server {
     return page.text();
   }
 
-  // By the listener's thread, which lives as long as the server. It waits for nobody: links are opened by threads of their own.
+  // Called by the listener's thread, which lives as long as the server. It never waits: other threads open the links.
   void receive(Incoming incoming) {
     const auto asking = std::make_shared<Incoming>(std::move(incoming));  // shared with the thread that opens the link
     try {
@@ -250,7 +250,7 @@ class Server {
     return session;
   }
 
-  // For people. No name looks like the others.
+  // A readable name, distinct for each kind of client.
   std::string who_of(const Incoming& incoming) const {
     if (!incoming.token_name().empty()) return incoming.token_name();
     if (!incoming.credential().empty()) return "certificate:" + printable(incoming.certificate_name(), 64);
@@ -268,16 +268,16 @@ class Server {
   CertificateWatch certificate_;
   Sessions sessions_;
   ClientLinks links_;
-  transport::Listener listener_;               // its thread uses all of the above
+  transport::Listener listener_;               // its thread uses all members above
   std::unique_ptr<monitor::HttpServer> http_;  // so do its threads; null without --metrics
-  std::unique_ptr<AdminSocket> admin_;         // and its
+  std::unique_ptr<AdminSocket> admin_;         // and its thread
 };
 
 }  // namespace
 
 void serve(const ServeConfig& config, const std::atomic<bool>& stop, const std::function<void(int port)>& on_ready) {
-  std::signal(SIGPIPE, SIG_IGN);  // of a log that nobody reads any more
-  std::signal(SIGXFSZ, SIG_IGN);  // of a file that may not grow: a write says so as well
+  std::signal(SIGPIPE, SIG_IGN);  // if nobody reads the log any more
+  std::signal(SIGXFSZ, SIG_IGN);  // for a file at its size limit: the write fails as well
   require_room(config.limits, config.clients);
   Server server(config);
   on_ready(server.port());

@@ -31,7 +31,7 @@ using transport::Link;
 using transport::Refusal;
 using transport::Timeout;
 
-// A client that was refused, or lost before it began, leaves nothing to continue from: its place is for others.
+// A client that was refused, or lost before it began, leaves nothing to continue: its place is freed for others.
 constexpr double kNothingSeconds = 2;
 
 Timeout timeout_of(double seconds) { return Timeout(static_cast<std::int64_t>(seconds * 1000)); }
@@ -45,7 +45,7 @@ bool parse(const std::map<std::string, std::string>& about, const std::string& k
   return status == std::errc() && stop == text.data() + text.size();
 }
 
-// What the program knows, with the TorchScript files that the operator installed.
+// The program's registry, plus the TorchScript files the operator installed.
 train::Registry with_scripts(train::Registry registry, const model::ScriptFiles& scripts) {
   registry.models.replace(model::torchscript_entry(scripts));
   return registry;
@@ -99,7 +99,7 @@ class Session {
     return participant;
   }
 
-  // By the listener's thread.
+  // Called by the listener's thread.
   void receive(Incoming incoming) {
     const auto& about = incoming.metadata();
     const auto channel = about.find("channel");
@@ -180,10 +180,10 @@ class Session {
   Queue<std::unique_ptr<Link>> clients_{16};
   session::WorkerParticipant participant_;
   CountingParticipant counting_{participant_, STDOUT_FILENO};
-  transport::Listener listener_;  // last: its thread uses all of the above
+  transport::Listener listener_;  // last: its thread uses all members above
 };
 
-// Answers the first client that comes. The server ends it when its time is over.
+// Answers the first client that comes. The server ends it when its time is up.
 void measure(const SessionConfig& config) {
   Queue<std::unique_ptr<Link>> clients(1);
   transport::ListenConfig listen;
@@ -199,7 +199,7 @@ void measure(const SessionConfig& config) {
 }  // namespace
 
 void run_session(const SessionConfig& config, const train::Registry& registry, const std::atomic<bool>& drain) {
-  std::signal(SIGPIPE, SIG_IGN);  // of a log that nobody reads any more
+  std::signal(SIGPIPE, SIG_IGN);  // if nobody reads the log any more
   switch (config.purpose) {
     case SessionConfig::Purpose::kTrain: return Session(config, registry, drain).run();
     case SessionConfig::Purpose::kMeasureLink: return measure(config);

@@ -20,7 +20,7 @@ namespace {
 constexpr double kReportSeconds = 1;
 constexpr std::string_view kModel = "model ";  // begins a message that is no report
 constexpr std::size_t kModelBytes = 48;
-constexpr int kMostReads = 4;  // at a time: a session that sends more waits, and its messages with it
+constexpr int kMostReads = 4;  // per call: a session that sends more must wait
 
 void close_end(int& end) {
   if (end >= 0) ::close(std::exchange(end, -1));
@@ -48,11 +48,11 @@ void CountingParticipant::count(const session::Command& command, const session::
   const auto* const stepped = std::get_if<session::StepReply>(&reply);
   if (step != nullptr && stepped != nullptr && step->training) {
     totals_.add(stepped->result);
-    if (stepped->result.samples == 0) totals_.samples += step->batch.samples.size();  // the client counts those of its last stage
+    if (stepped->result.samples == 0) totals_.samples += step->batch.samples.size();  // the client counts the samples of its last stage
   }
   if (const auto* const audited = std::get_if<session::AuditReply>(&reply)) {
     auto took = audited->result.step;
-    took.samples = 0;  // they are trained on in the step
+    took.samples = 0;  // counted in the step
     totals_.add(took);
   }
   const auto* const forward = std::get_if<session::ForwardCommand>(&command);
@@ -67,7 +67,7 @@ void CountingParticipant::count(const session::Command& command, const session::
   if (std::holds_alternative<session::SaveReply>(reply)) ++totals_.checkpoints;
 }
 
-// A server that does not read is no reason to wait: the next message says it all again.
+// Does not wait for a server that does not read: the next message has all totals again.
 void CountingParticipant::send() const {
   if (socket_ < 0) return;
   const std::string text = to_text(totals_);

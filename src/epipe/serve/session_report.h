@@ -7,15 +7,15 @@
 #include "epipe/session/participant.h"
 #include "epipe/session/step_totals.h"
 
-// What a session tells its server of the work it does: messages over a socket that only the two have, the last one counts. The server never
-// waits for one, reads a bounded number of bounded length now and then, and believes what fits the declared metrics, does not fall and is
-// possible in the session's time. A session that lies can make its own numbers wrong within these bounds, and nothing else.
+// How a session reports its work to its server: messages over a private socket, of which the last one counts. The server never waits for
+// one, periodically reads a bounded number of bounded length, and accepts totals that fit the declared metrics, do not fall and are
+// possible in the session's time. A lying session can falsify its own numbers within these bounds, and nothing else.
 namespace epipe::serve {
 
-// In the session's process: does what another participant does, and counts.
+// In the session's process: forwards to another participant, and counts.
 class CountingParticipant final : public session::Participant {
  public:
-  // `socket`: where the counts go, at most one a second, and the last with the object; -1: nowhere. Not owned.
+  // `socket`: gets the counts, at most one per second, and the last on destruction; -1: none. Not owned.
   CountingParticipant(session::Participant& inner, int socket) : inner_(inner), socket_(socket) {}
   ~CountingParticipant() override { send(); }
   CountingParticipant(const CountingParticipant&) = delete;
@@ -33,7 +33,7 @@ class CountingParticipant final : public session::Participant {
   session::Participant& inner_;
   const int socket_;
   session::StepTotals totals_;
-  std::uint64_t committed_ = 0;  // the last step that was, plus 1
+  std::uint64_t committed_ = 0;  // the last committed step, plus 1
   Stopwatch since_sent_;
 };
 
@@ -46,8 +46,8 @@ class SessionReports {
   SessionReports& operator=(const SessionReports&) = delete;
 
   int session_end() const { return session_end_; }  // for the process that is about to start
-  void close_session_end();                         // it has its own by now
-  // Takes what has arrived; `seconds`: how long the session has lived.
+  void close_session_end();                         // after the process has inherited it
+  // Reads the messages that have arrived; `seconds`: how long the session has lived.
   void read(double seconds);
   const session::StepTotals& totals() const { return totals_; }
   const std::string& model() const { return model_; }  // as the session calls it: printable, short; empty before it has one

@@ -22,12 +22,12 @@ using Purpose = SessionConfig::Purpose;
 using transport::Refusal;
 using transport::Refused;
 
-constexpr double kFirstCommandSeconds = 20;        // a session whose client says nothing is not worth its place
-constexpr double kGraceSeconds = 5;                // a session may end itself, and say why, before it is killed
+constexpr double kFirstCommandSeconds = 20;        // a session whose client sends nothing loses its place
+constexpr double kGraceSeconds = 5;                // for a session to end itself, and say why, before it is killed
 constexpr std::uint64_t kStackBytes = 64'000'000;  // the kernel's limit does not count it
-constexpr double kCountSeconds = 1;                // between two looks at what sessions have used
+constexpr double kCountSeconds = 1;                // between two counts of the sessions' usage
 constexpr double kLeaveSeconds = 60;               // to save and leave
-constexpr int kMeasuring = 2;                      // processes that answer measuring clients, one for each credential
+constexpr int kMeasuring = 2;                      // processes that answer measuring clients, one per credential
 constexpr double kMeasuringSeconds = 600;
 constexpr double kMeasuringIdleSeconds = 30;
 constexpr std::uint64_t kMeasuringBytes = 1'500'000'000;  // LibTorch is loaded, though not used
@@ -38,7 +38,7 @@ std::string shown(const RunningSession& session) {
 
 bool out_of_time(const RunningSession& session) { return session.limits.seconds > 0 && session.life.seconds() > session.limits.seconds; }
 
-// What the sessions of one client are counted by. No certificate looks like it.
+// The key by which a client's sessions are counted. No certificate looks like "client NAME".
 std::string owner_of(const SessionRequest& request) { return request.client.empty() ? request.credential : "client " + request.client; }
 
 SessionLimits limits_for(SessionLimits limits, const Client* client) {
@@ -60,7 +60,7 @@ std::string excess_of(const RunningSession& session) {
   if (!activity.heard() && activity.waiting_seconds() > (activity.was_opened() ? 0 : kStartSeconds) + kFirstCommandSeconds) {
     return fmt::format("its client said nothing for {} s", kFirstCommandSeconds);
   }
-  // Within a step nothing may pass for `timeout`; otherwise the session is idle, or does not answer.
+  // Within a step there may be no traffic for `timeout`; beyond that the session is idle, or does not answer.
   const double silence = std::max(limits.idle_seconds, limits.timeout) + kGraceSeconds;
   if (activity.silent_seconds() > silence) return fmt::format("nothing passed between it and its client for {:.0f} s", silence);
   if (limits.memory_bytes == 0) return {};
@@ -140,8 +140,8 @@ void Sessions::check_room(const SessionRequest& request) {
   if (!spent.empty()) throw Refused(Refusal::kFull, spent);
 }
 
-// The scheduler of the kernel gives a level of nice 1.25 times the CPU of the next one. Only root may go below the server's own level, so
-// that is for the largest weight.
+// The kernel's scheduler gives each nice level 1.25 times the CPU of the next one. Only root may go below the server's own level, so the
+// largest weight gets that level.
 int Sessions::nice_of(const Client* client) const {
   int most = 1;
   for (const Client& other : config_.clients) most = std::max(most, other.weight);
@@ -174,7 +174,7 @@ RunningSession Sessions::start_measuring(const SessionRequest& request) {
 
 RunningSession Sessions::start(SessionConfig config, StateStore::Claim state, const SessionRequest& request) {
   const std::string path = sockets_.path() + "/" + config.name;
-  (void)remove_tree(path);  // of an earlier process of the session
+  (void)remove_tree(path);  // left by an earlier process of the session
   config.socket = "unix:" + path;
   const auto reports = config.purpose == Purpose::kTrain ? std::make_shared<SessionReports>() : nullptr;  // shared with copies below
   const pid_t pid = start_session(config, reports ? reports->session_end() : -1);
@@ -229,7 +229,7 @@ std::size_t Sessions::watch() {
   return running_.size();
 }
 
-// `device_seconds`: since the session began. A process that is gone says 0.
+// `device_seconds`: since the session began; 0 for a process that is gone.
 void Sessions::count_use(RunningSession& session, double device_seconds) {
   session.device_seconds = std::max(session.device_seconds, device_seconds);
   if (session.client.empty()) return;
@@ -315,7 +315,7 @@ void Sessions::renew(const Credentials& credentials) {
 void Sessions::kill(const RunningSession& session, const std::string& reason) {
   const std::lock_guard lock(mutex_);
   const auto found = running_.find(session.name);
-  if (found == running_.end() || found->second.pid != session.pid) return;  // it has ended by itself, its process id may be another's
+  if (found == running_.end() || found->second.pid != session.pid) return;  // it has ended, and its process id may be reused
   if (!found->second.condemned) condemn(found->second, reason);
 }
 

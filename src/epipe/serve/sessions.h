@@ -25,7 +25,7 @@
 
 namespace epipe::serve {
 
-// What passes between a client and its session, as the server's relays see it.
+// The traffic between a client and its session, as seen by the server's relays.
 class Activity {
  public:
   void message(bool from_client, std::size_t bytes) {
@@ -33,15 +33,15 @@ class Activity {
     bytes_[from_client ? 0 : 1] += bytes;
     if (from_client) heard_ = true;
   }
-  // A link, so that the client can be heard. The first counts: who opens others and says nothing gains nothing.
+  // A link was opened. Only the first counts, so that opening more links without sending anything gains no time.
   void opened() {
     if (!was_opened()) opened_ = clock_.seconds();
   }
-  // Since a link was opened, or since there is a session and none was.
+  // Since the first link was opened, or since the session began if there was none.
   double waiting_seconds() const { return clock_.seconds() - opened_; }
   bool was_opened() const { return opened_ > 0; }
   double silent_seconds() const { return clock_.seconds() - last_; }
-  bool heard() const { return heard_; }  // the client said something
+  bool heard() const { return heard_; }  // the client has sent something
   std::uint64_t received() const { return bytes_[0]; }
   std::uint64_t sent() const { return bytes_[1]; }
 
@@ -53,53 +53,53 @@ class Activity {
   std::array<std::atomic<std::uint64_t>, 2> bytes_{};
 };
 
-// A session whose process runs.
+// A session with a running process.
 struct RunningSession {
   pid_t pid = 0;
   std::string name;
   std::string ticket;
   std::string socket;      // "unix:PATH"
-  std::string credential;  // of its client: who has a named token, or a certificate, is one; others are the same to us
+  std::string credential;  // of its client, from a named token or a certificate; all other clients share one
   SessionConfig::Purpose purpose = SessionConfig::Purpose::kTrain;
   SessionLimits limits;
   StateStore::Claim state;  // null for a measurement
-  std::string who{};        // for people: a name, a certificate's, or what all others are
-  std::string client{};     // the name of its token; empty for those without one
+  std::string who{};        // readable: the client's name, its certificate's, or a common one
+  std::string client{};     // the name of its token; empty without one
   std::string peer{};       // "ipv4:127.0.0.1:54321"
   Stopwatch life{};
   std::time_t since = std::time(nullptr);
-  double device_seconds = 0;  // of the CPU; on other devices: in which something passed
-  Usage counted{};            // of its client's quota
-  std::string leaving{};      // it was asked to save and leave, for this reason
+  double device_seconds = 0;  // CPU time; on other devices, the seconds with traffic
+  Usage counted{};            // already counted against its client's quota
+  std::string leaving{};      // the reason why it was asked to save and leave
   Stopwatch since_asked{};
-  bool condemned = false;                                             // it was killed, and has not ended yet
+  bool condemned = false;                                             // killed, but not ended yet
   std::string reason{};                                               // why
   std::shared_ptr<Activity> activity = std::make_shared<Activity>();  // shared with its relays
   std::shared_ptr<SessionReports> reports{};                          // shared with copies of this; null for a measurement
 };
 
-inline constexpr double kStartSeconds = 180;  // of a new process, on a machine where many start at once
-// What it has done: steps, samples, bytes, seconds.
+inline constexpr double kStartSeconds = 180;  // for a new process, on a machine where many start at once
+// Its work so far: steps, samples, bytes, seconds.
 nlohmann::json work_of(const RunningSession& session);
-// Why the server must end it, or nothing: its time, its silence, its memory.
+// Why the server must end it (time, silence, memory), or empty.
 std::string excess_of(const RunningSession& session);
 
-// Who asks for a session.
+// A client's request for a session.
 struct SessionRequest {
   std::string name;        // 32 hex digits
   std::string ticket;      // 64 hex digits
-  std::string credential;  // a client certificate; empty for the holders of the token
-  std::string client;      // the name of the token that was shown; empty for those without one
+  std::string credential;  // a client certificate; empty for holders of the common token
+  std::string client;      // the name of its token; empty without one
   std::string peer;        // "ipv4:127.0.0.1:54321", for the log
-  std::string who;         // for the log: the client's name, or what is known instead
+  std::string who;         // for the log: the client's name, or whatever is known
   bool may_start = false;  // it opens a command channel
 };
 
-// The processes of a server's sessions. Limits on time, silence, memory and use are kept from here, outside the limited process: a session
-// that spins, hangs or grows is killed, one whose client has used up its day is asked to save and leave.
+// The processes of a server's sessions. Limits on time, silence, memory and usage are enforced here, outside the limited process: a session
+// that spins, hangs or grows is killed; one whose client has used up its daily quota is asked to save and leave.
 class Sessions {
  public:
-  // Told before a session is killed, to tell its client why. Must not call back.
+  // Called before a session is killed, to tell its client why. Must not call back.
   using OnEnding = std::function<void(const std::string& name, const std::string& reason)>;
   // `metrics` and `audit` outlive it.
   Sessions(const ServeConfig& config, ServerMetrics& metrics, AuditLog& audit, OnEnding on_ending);
@@ -107,28 +107,28 @@ class Sessions {
   Sessions(const Sessions&) = delete;
   Sessions& operator=(const Sessions&) = delete;
 
-  // The session of that name, started where it does not run. Throws Refused; std::runtime_error when it does not start. Call it from a
-  // thread that lives as long as the server.
+  // The session of that name, started if it does not run. Throws Refused, or std::runtime_error if it does not start. Call it from a thread
+  // that lives as long as the server.
   RunningSession find_or_start(const SessionRequest& request);
-  // A process that answers one measuring client, and holds no secret. The same errors.
+  // Starts a process that answers one measuring client, and holds no secret. Throws the same errors.
   RunningSession start_measuring(const SessionRequest& request);
-  // Forgets the sessions that ended and kills those above their limits; returns how many run.
+  // Removes ended sessions and kills sessions above their limits; returns how many run.
   std::size_t watch();
-  // Removes what ended sessions have kept for too long, or too much of. The serving thread's, because it takes its time.
+  // Removes state of ended sessions that is too old or too large. Called by the serving thread, because it may take long.
   void clean() { store_.clean(); }
-  // How sessions that begin from now on dial other servers, and who may begin them with which limits.
+  // Sets how future sessions dial other servers, and which clients may start them with which limits.
   void renew(const Credentials& credentials);
   void kill(const RunningSession& session, const std::string& reason);
-  // By the operator: the one session whose name begins so is ended, and not taken again as long as this server runs. Returns its name.
-  // Throws std::invalid_argument where there is none, or several.
+  // For the operator: ends the one session whose name has this prefix, and refuses it as long as this server runs. Returns its name. Throws
+  // std::invalid_argument if there is none, or several.
   std::string end(const std::string& begins, const std::string& reason);
-  // What runs, and what names have used today: "sessions" and "names" for `epipe serve status`.
+  // The running sessions, and today's usage by name: "sessions" and "names" for `epipe serve status`.
   nlohmann::json status();
-  // Adds what runs now, and what all sessions have done.
+  // Adds metrics of running sessions, and totals of all sessions.
   void show(monitor::MetricPage& page);
-  // No session begins any more; those that run are told to save and end.
+  // Starts no more sessions; running ones are told to save and end.
   void drain();
-  // No session begins any more; those that run are killed.
+  // Starts no more sessions; running ones are killed.
   void stop();
 
  private:
@@ -140,7 +140,7 @@ class Sessions {
   void condemn(RunningSession& session, const std::string& reason);
   void count_use(RunningSession& session, double device_seconds);
   void keep_quota(RunningSession& session);
-  bool has_ended(RunningSession& session, int options);  // of wait4()
+  bool has_ended(RunningSession& session, int options);  // options of wait4()
   int nice_of(const Client* client) const;
 
   ServeConfig config_;
@@ -149,10 +149,10 @@ class Sessions {
   const OnEnding on_ending_;
   SocketFolder sockets_;
   StateStore store_;
-  std::mutex mutex_;                               // guards what follows
+  std::mutex mutex_;                               // guards the members below
   std::map<std::string, RunningSession> running_;  // by name
-  std::set<std::string> expired_;                  // sessions that have had their time
-  std::map<std::string, std::string> ended_;       // sessions that the operator has ended, and why
+  std::set<std::string> expired_;                  // sessions that have used up their time
+  std::map<std::string, std::string> ended_;       // sessions ended by the operator, and why
   UsageBook usage_;
   Stopwatch since_counted_;
   bool draining_ = false;

@@ -1,4 +1,4 @@
-// What `epipe serve status` and the audit show of sessions.
+// Session data shown by `epipe serve status` and the audit log.
 #include <algorithm>
 #include <nlohmann/json.hpp>
 

@@ -19,13 +19,13 @@ constexpr std::string_view kPrefix = "epipe-serve-";
 
 std::string lock_of(const std::string& folder) { return folder + "/lock"; }
 
-// Not a link that another user put there.
+// And not a link put there by another user.
 bool is_own_folder(const std::string& path) {
   struct stat status {};
   return ::lstat(path.c_str(), &status) == 0 && S_ISDIR(status.st_mode) && status.st_uid == ::geteuid();
 }
 
-// One without a lock is just being made.
+// A folder without a lock is just being made.
 void remove_if_abandoned(const std::string& folder) {
   if (!is_own_folder(folder)) return;
   const int lock = ::open(lock_of(folder).c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW);

@@ -4,8 +4,8 @@
 
 namespace epipe::serve {
 
-// The folder for the sockets of a server's sessions, which only this user can enter, for as long as this object lives. Paths of sockets are
-// short, so it is not in the state folder. Making one also removes those of servers that were killed: each server holds a lock in its own.
+// A folder for the sockets of a server's sessions, which only this user can enter; removed with this object. Socket paths must be short, so
+// it is not in the state folder. Making one also removes folders of killed servers: each server holds a lock in its own.
 class SocketFolder {
  public:
   // Throws std::runtime_error.

@@ -45,7 +45,7 @@ bool is_folder(const std::string& path) {
   return ::lstat(path.c_str(), &status) == 0 && S_ISDIR(status.st_mode);
 }
 
-// Whatever is there, also what is no folder.
+// Whether anything exists there, folder or not.
 bool exists(const std::string& path) {
   struct stat status {};
   return ::lstat(path.c_str(), &status) == 0 || errno != ENOENT;
@@ -56,7 +56,7 @@ std::time_t changed_at(const std::string& path) {
   return ::lstat(path.c_str(), &status) == 0 ? status.st_mtime : 0;
 }
 
-// A server that is started right after one was killed waits for what is left of it.
+// A server started right after another was killed waits for that one's children.
 FolderLock locked(const std::string& folder) {
   for (const Stopwatch watch;; std::this_thread::sleep_for(std::chrono::milliseconds(50))) {
     auto lock = FolderLock::take(folder);
@@ -73,7 +73,7 @@ std::uint64_t half_of_the_disk(const std::string& folder) {
   return std::max<std::uint64_t>(1, (std::uint64_t{disk.f_bavail} * disk.f_frsize + tree_bytes(folder)) / 2);
 }
 
-// Why nobody can show the right ticket, or nothing.
+// Why the ticket cannot be checked, or empty.
 std::string damage_of(const Result<Bytes>& ticket) {
   if (!ticket) return ticket.error().message;
   const auto& bytes = ticket.value();
@@ -86,7 +86,7 @@ std::string damage_of(const Result<Bytes>& ticket) {
 bool is_session_name(std::string_view text) { return is_hex(text, kNameDigits); }
 bool is_ticket(std::string_view text) { return is_hex(text, kTicketDigits); }
 
-// A session that no process runs.
+// A session without a process.
 struct StateStore::Ended {
   std::string name;
   std::uint64_t bytes = 0;
@@ -100,8 +100,8 @@ StateStore::StateStore(std::string folder, const StateLimits& limits, int max_se
       max_seconds_(limits.days * kDay),
       session_bytes_(max_bytes_ == 0 ? 0 : std::max<std::uint64_t>(1, max_bytes_ / static_cast<std::uint64_t>(max_sessions))) {
   for (const std::string& name : list_folder(folder_)) {
-    if (is_session_name(name) && is_folder(path_of(name))) ::chmod(path_of(name).c_str(), 0700);  // of earlier versions of epipe
-    if (name.starts_with(kNew)) (void)remove_tree(path_of(name));                                 // a crash came between
+    if (is_session_name(name) && is_folder(path_of(name))) ::chmod(path_of(name).c_str(), 0700);  // made by earlier versions of epipe
+    if (name.starts_with(kNew)) (void)remove_tree(path_of(name));                                 // left by a crash
   }
   if (max_bytes_ > 0) {
     log("sessions may keep {:.3g} GB in {}, {:.3g} GB each (--state-quota)", gigabytes(max_bytes_), folder_, gigabytes(session_bytes_));
@@ -132,7 +132,7 @@ StateStore::Claim StateStore::claim(const std::string& name, const std::string& 
           }};
 }
 
-// The folder appears under its name when the ticket is in it.
+// The folder gets its name only when the ticket is in it.
 void StateStore::make(const std::string& name, const std::string& ticket) const {
   const std::string unfinished = fmt::format("{}/{}{}", folder_, kNew, name);
   Result<void> made = remove_tree(unfinished);
@@ -154,7 +154,7 @@ void StateStore::release(const std::string& name) {
   ended_ = true;
 }
 
-// Removing takes as long as the disk wants, and nobody waits for it.
+// Removing may take long; nobody waits for it.
 void StateStore::clean() {
   {
     const std::lock_guard lock(mutex_);
@@ -194,7 +194,7 @@ void StateStore::retire_sessions() {
   }
 }
 
-// What is half removed must not look like a session.
+// A partly removed folder must not look like a session.
 bool StateStore::retire(const std::string& name) const {
   const auto renamed = rename_path(path_of(name), fmt::format("{}/{}{}", folder_, kRemoved, name));
   if (!renamed) log("cannot remove session {:.8}: {}", name, renamed.error().message);

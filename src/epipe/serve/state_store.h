@@ -18,30 +18,29 @@ namespace epipe::serve {
 bool is_session_name(std::string_view text);  // 32 hex digits
 bool is_ticket(std::string_view text);        // 64 hex digits
 
-// The state folder of a server: a folder per session, which only who shows the session's ticket gets, and which goes when it is too old,
-// when the disk is needed for others, or when the session has left nothing to continue from.
+// The state folder of a server: a folder per session, given only to holders of the session's ticket, and removed when it is too old, when
+// its disk space is needed, or when the session has left nothing to continue.
 //
-//   folder/NAME/ticket          64 hex digits; with the folder from its first moment
+//   folder/NAME/ticket          64 hex digits; the folder never exists without it
 //   folder/NAME/checkpoints/    see session/checkpoint.h
-//   folder/new-*, removed-*     on the way to and from that
+//   folder/new-*, removed-*     being created, being removed
 //
 // Any thread may call. Only this user can read what is in it.
 class StateStore {
  public:
-  // Takes the folder for this object alone, and makes it if there is none. Throws std::runtime_error.
+  // Locks the folder for this object, and creates it if there is none. Throws std::runtime_error.
   StateStore(std::string folder, const StateLimits& limits, int max_sessions);
 
-  // A session's folder, in use as long as somebody holds this. Whoever holds it ends before the store does.
+  // A session's folder, in use as long as this is held. Must be released before the store is destroyed.
   using Claim = std::shared_ptr<const std::string>;
-  // The folder of this session, a new one where there is none. Throws transport::Refused where the ticket is another, or where the folder
-  // does not tell: the log says what an operator can do about that.
+  // The folder of this session, created if there is none. Throws transport::Refused if the ticket differs or cannot be checked; in that
+  // case the log tells the operator what to do.
   Claim claim(const std::string& name, const std::string& ticket);
 
-  // Removes what nobody uses and is beyond the limits; the log says what. Call it often: it looks only when a session has ended, or after
-  // a minute.
+  // Removes unused sessions beyond the limits and logs them. Call it often: it checks only when a session has ended, or after a minute.
   void clean();
 
-  // What the checkpoints of one session may take: its share of the limit on all. 0: no limit.
+  // The limit for the checkpoints of one session: its share of the total limit. 0: no limit.
   std::uint64_t session_bytes() const { return session_bytes_; }
 
  private:
@@ -58,9 +57,9 @@ class StateStore {
   std::uint64_t max_bytes_;
   double max_seconds_;
   std::uint64_t session_bytes_;
-  std::mutex mutex_;                    // guards what follows, and which folders there are
-  std::map<std::string, int> claimed_;  // how often; a session that ends may be claimed again before its last claim is gone
-  std::set<std::string> reported_;      // sessions with a damaged ticket that the log knows of
+  std::mutex mutex_;                    // guards the members below, and the set of folders
+  std::map<std::string, int> claimed_;  // number of claims; an ending session may be claimed again before its last claim is gone
+  std::set<std::string> reported_;      // sessions with a damaged ticket already in the log
   bool ended_ = true;                   // since the last cleaning
   Stopwatch since_cleaning_;
 };

@@ -37,7 +37,7 @@ bool parse_number(std::string_view text, T& value) {
   return status == std::errc() && end == text.data() + text.size();
 }
 
-// A number above 0 and not above `most`, which was not given before.
+// Parses a number above 0 and at most `most`; false if it was given before.
 template <typename T>
 bool parse_limit_once(std::string_view text, T most, T& value) {
   T number = 0;
@@ -46,7 +46,7 @@ bool parse_limit_once(std::string_view text, T most, T& value) {
   return true;
 }
 
-// The same in GB; a little more than nothing is a byte.
+// The same in GB; at least one byte.
 bool parse_gigabytes_once(std::string_view text, std::uint64_t& bytes) {
   double gigabytes = 0;
   if (bytes != 0 || !parse_limit_once(text, kMostGigabytes, gigabytes)) return false;

@@ -15,11 +15,11 @@ namespace epipe::serve {
 // What a name has used since midnight UTC.
 struct Usage {
   std::uint64_t bytes = 0;  // between its clients and their sessions, both ways
-  double seconds = 0;       // of the device, see Sessions
+  double seconds = 0;       // on the device, see Sessions
 };
 
-// Usage by name, kept in a file that is replaced in one step, so that a server that starts again goes on counting. A file that makes no
-// sense is reported and begun anew. One thread at a time.
+// Usage by name, stored in a file that is replaced in one step, so that a restarted server continues counting. An invalid file is reported
+// and replaced. One thread at a time.
 //
 //   {"day": 20775, "names": {"ann": [123456789, 3600.5]}}      day: days since 1970
 class UsageBook {
@@ -30,8 +30,8 @@ class UsageBook {
 
   void add(const std::string& name, const Usage& more);
   Usage today(const std::string& name);
-  std::time_t next_day() const;  // when counting begins at 0 again
-  // Writes what has changed: at most every 30 seconds, or `now`. A disk that takes nothing is reported, and tried again.
+  std::time_t next_day() const;  // when counting restarts at 0
+  // Writes changes: at most every 30 seconds, or `now`. A failed write is reported and retried.
   void save(bool now = false);
 
  private:
@@ -50,10 +50,10 @@ struct UsagePage {
   std::int64_t day = 0;
   std::map<std::string, Usage> names{};
 };
-// Trusts nothing: names of token files, numbers that are possible.
+// For untrusted text: accepts only names that token files allow, and possible numbers.
 Result<UsagePage> parse_usage(std::string_view text);
 
-// Why the client may use no more today, and when again; empty: it may.
+// Why the client may not continue today, and when it may again; empty: it may continue.
 std::string quota_spent(const Client& client, const Usage& used, std::time_t again);
 
 }  // namespace epipe::serve

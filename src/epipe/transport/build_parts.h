@@ -6,7 +6,7 @@
 
 namespace epipe::transport {
 
-// The engines that links can run on, in this build: process groups of a cluster, and streams across a network one does not own.
+// The transport backends in this build: process groups within a cluster, and streams across an untrusted network.
 std::vector<Part> build_parts();
 
 }  // namespace epipe::transport

@@ -9,15 +9,15 @@
 
 namespace epipe::transport {
 
-// One connection to a listener. Links outlive it. Their reconnecting is the caller's: open another one.
+// One connection to a listener. Links outlive it. Reconnecting is up to the caller: open another link.
 class Connector {
  public:
-  // Connects nothing yet. Throws std::invalid_argument: plaintext to another machine, a certificate that does not parse, ...
+  // Does not connect yet. Throws std::invalid_argument: plaintext to another machine, a certificate that does not parse, ...
   explicit Connector(ConnectConfig config);
   ~Connector();
 
-  // A link of its own stream; the listener's side sees `about` (names in lower case, short printable values), e.g. the session and the
-  // channel. Throws Refused with the listener's reason, or ConnectionLost when it was not reached within the connect timeout. Any thread.
+  // Opens a link on its own stream; the listener sees `about` (lower-case names, short printable values), e.g. the session and the
+  // channel. Throws Refused with the listener's reason, or ConnectionLost if it was not reached within the connect timeout. Any thread.
   std::unique_ptr<Link> open(const std::map<std::string, std::string>& about);
 
  private:

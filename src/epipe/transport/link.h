@@ -10,13 +10,13 @@ namespace epipe::transport {
 using Timeout = std::chrono::milliseconds;
 inline constexpr Timeout kNoTimeout = Timeout::max();
 
-// The peer is gone, or the way to it; what() says which and why.
+// The peer, or the connection to it, is gone; what() says which and why.
 class ConnectionLost : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
 };
 
-// Nothing arrived in time. The link is still whole.
+// Nothing arrived in time. The link is still usable.
 class TimedOut : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
@@ -27,12 +27,11 @@ class TimedOut : public std::runtime_error {
 class Link {
  public:
   virtual ~Link() = default;
-  // Waits while the link is full. Throws Closed when it was closed here, ConnectionLost when the peer is gone, or takes nothing for too
-  // long.
+  // Waits while the link is full. Throws Closed if it was closed here, ConnectionLost if the peer is gone or takes nothing for too long.
   virtual void send(Bytes message) = 0;
-  // The next message. Throws Closed, ConnectionLost, or TimedOut when none arrived within `timeout`.
+  // The next message. Throws Closed, ConnectionLost, or TimedOut if none arrived within `timeout`.
   virtual Bytes recv(Timeout timeout) = 0;
-  // Ends every wait at once, here and at the peer. Any thread may call it, more than once.
+  // Ends all waits at once, here and at the peer. Any thread may call it, more than once.
   virtual void close() = 0;
 };
 

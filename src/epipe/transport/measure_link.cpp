@@ -13,9 +13,9 @@
 namespace epipe::transport {
 namespace {
 
-// What the measuring side asks for, as 13 bytes: u8 kind, u64 size, u32 count.
+// A request of the measuring side, 13 bytes: u8 kind, u64 size, u32 count.
 enum class Kind : std::uint8_t {
-  kEcho = 1,    // each message comes back as it is
+  kEcho = 1,    // each message is echoed
   kAnswer = 2,  // each message is answered by an empty one
   kTake = 3,    // all messages are answered by one empty one
   kGive = 4,    // the server sends the messages
@@ -146,7 +146,7 @@ void serve_measurement(Link& link, Timeout timeout) {
   try {
     while (true) serve_one(link, to_request(link.recv(timeout)), timeout);
   } catch (const ConnectionLost&) {
-    // The measuring side has what it wants.
+    // The measuring side is done.
   } catch (const Closed&) {
   }
 }

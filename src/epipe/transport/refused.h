@@ -6,15 +6,15 @@ namespace epipe::transport {
 
 enum class Refusal {
   kUnauthenticated,  // no token or certificate that the listener accepts
-  kUntrusted,        // no TLS between the two: another CA, another name, or no TLS at all on the other side; said by the connector
-  kVersion,          // a peer of another protocol version
+  kUntrusted,        // TLS failed: another CA, another name, or no TLS at all on the other side; reported by the connector
+  kVersion,          // the peer has another protocol version
   kFull,             // no room at the moment: try again later
   kNotFound,         // no such session or channel
-  kEnded,            // the listener's operator has ended what is asked for
+  kEnded,            // the listener's operator has ended what was requested
   kOther,
 };
 
-// The listener did not accept the link, or the connector not the listener; what() has the reason.
+// The listener did not accept the link, or the connector did not accept the listener; what() has the reason.
 class Refused : public ConnectionLost {
  public:
   Refused(Refusal why, const std::string& text) : ConnectionLost(text), why_(why) {}
@@ -24,7 +24,7 @@ class Refused : public ConnectionLost {
   Refusal why_;
 };
 
-// Another try gets the same answer.
+// Whether retrying would give the same answer.
 inline bool is_final(const Refused& refused) {
   return refused.why() == Refusal::kUnauthenticated || refused.why() == Refusal::kVersion || refused.why() == Refusal::kEnded;
 }

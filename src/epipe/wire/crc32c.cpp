@@ -64,7 +64,7 @@ constexpr std::uint32_t shift_zeros(std::uint32_t crc, std::uint64_t bytes) {
 
 #if defined(__x86_64__)
 
-// Three streams hide the instruction's latency of three cycles: 24 bytes in flight.
+// Three streams hide the instruction's three-cycle latency: 24 bytes in flight.
 constexpr std::size_t kStream = 4096;
 
 // shift_zeros by a fixed distance as four table look-ups.

@@ -64,7 +64,7 @@ Result<TensorSpec> read_dims(ByteView header, std::size_t dim_count, const Limit
   return spec;
 }
 
-// Everything behind the prefix; the checksum has been verified, so a bad field is a peer's mistake or malice.
+// Reads everything after the prefix; the checksum has been verified, so a bad field is a peer's mistake or malice.
 Result<FrameHeader> read_fields(ByteView header, const Limits& limits) {
   const auto bad = [](std::string message) { return Error{ErrorCode::kBadHeader, std::move(message)}; };
   const auto flags = load<std::uint16_t>(header, kAtFlags);
@@ -119,7 +119,7 @@ Result<void> check_length(ByteView bytes, const Limits& limits) {
   return {};
 }
 
-// Of bytes whose length was checked.
+// The length of `bytes` has been checked.
 Result<FrameView> view_of(ByteView bytes, const Limits& limits) {
   const std::size_t header_bytes = load<std::uint32_t>(bytes, kAtHeaderBytes);
   auto header = read_fields(bytes.first(header_bytes), limits);

@@ -17,14 +17,14 @@
 namespace epipe::wire {
 
 inline constexpr std::uint16_t kVersion = 1;
-inline constexpr std::size_t kPrefixBytes = 24;  // enough to know how long the frame is
+inline constexpr std::size_t kPrefixBytes = 24;  // enough to tell the length of the frame
 inline constexpr std::size_t kFixedBytes = 48;   // up to the dims
 inline constexpr std::size_t kMaxSpecBytes = 255;
 inline constexpr std::size_t kMaxHeaderBytes = (kFixedBytes + 8 * kMaxDims + kMaxSpecBytes + 7) / 8 * 8;
 
 enum class Direction : std::uint8_t { kForward = 0, kBackward = 1 };
 
-// What the sender had and the receiver gets. Codecs work on float32; `none` writes the values in their own type.
+// The type of the sender's and the receiver's tensor. Codecs work on float32; `none` writes the values in their own type.
 enum class Dtype : std::uint8_t { kFloat32 = 0, kFloat16 = 1, kBfloat16 = 2 };
 
 struct FrameHeader {
@@ -51,16 +51,16 @@ struct FrameView {
   ByteView payload;  // into the bytes that were read
 };
 
-// Of a header with so many dims and characters of spec, zeros included.
+// The length of a header with `dim_count` dims and `spec_bytes` characters of spec, zero padding included.
 constexpr std::size_t header_bytes(std::size_t dim_count, std::size_t spec_bytes) {
   return (kFixedBytes + 8 * dim_count + spec_bytes + 7) / 8 * 8;
 }
 
-// Writes a frame around a payload that is appended in between, so the payload is never copied.
+// Writes a frame around a payload that is appended directly to `out`, so the payload is never copied.
 //   FrameWriter frame(header, out);  codec.encode(x, out);  frame.finish();
 class FrameWriter {
  public:
-  // `header` must be writable as such: at most kMaxDims dims and kMaxSpecBytes of spec.
+  // `header` must fit the format: at most kMaxDims dims and kMaxSpecBytes of spec.
   FrameWriter(const FrameHeader& header, Bytes& out);
   // Fills in payload length and checksum. The frame is out[start ... end].
   void finish(ThreadPool* pool = nullptr);
@@ -71,13 +71,13 @@ class FrameWriter {
   std::size_t header_bytes_;
 };
 
-// The length of the whole frame from its first kPrefixBytes, for transports that must know how much to receive.
+// The length of the whole frame, from its first kPrefixBytes, for transports that must know how much to receive.
 Result<std::uint64_t> frame_bytes(ByteView prefix, const Limits& limits);
 
 // Checks everything the format promises, lengths first, and returns views into `bytes`, which must be exactly one frame.
 Result<FrameView> read_frame(ByteView bytes, const Limits& limits, ThreadPool* pool = nullptr);
 
-// The same for a frame that this process has just written: no limits, and its checksum is not computed again.
+// The same for a frame that this process has just written: no limits, and no checksum verification.
 Result<FrameView> read_own_frame(ByteView bytes);
 
 }  // namespace epipe::wire

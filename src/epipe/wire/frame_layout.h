@@ -2,7 +2,7 @@
 
 #include <cstddef>
 
-// Where the fixed fields of a frame's header are, for frame.cpp and for tests that forge frames. Everybody else reads frames by frame.h.
+// Offsets of the fixed fields in a frame's header, for frame.cpp and for tests that forge frames. All other code uses frame.h.
 namespace epipe::wire {
 
 inline constexpr std::size_t kAtVersion = 4;

@@ -15,8 +15,8 @@ inline constexpr std::size_t kMaxDims = 8;
 struct TensorSpec {
   std::vector<std::uint64_t> dims;
 
-  // The product of the dims with 0 taken as 1: what limits apply to, because strides multiply that way even in an empty
-  // tensor. nullopt where 64 bits do not hold it.
+  // The product of the dims with 0 counted as 1: limits apply to this, because strides multiply that way even in an empty
+  // tensor. nullopt on 64-bit overflow.
   std::optional<std::uint64_t> extent() const {
     std::optional<std::uint64_t> product = 1;
     for (const std::uint64_t dim : dims) {

@@ -26,7 +26,7 @@ constexpr std::array<const char*, 2> kAddresses = {
 };
 
 struct File {
-  std::string name;  // without its ending
+  std::string name;  // without extension
   std::string md5;   // of the official binary file
 };
 const std::array<File, 6>& official_files() {
@@ -43,7 +43,7 @@ const std::array<File, 6>& official_files() {
 
 constexpr std::string_view kNames = "airplane\nautomobile\nbird\ncat\ndeer\ndog\nfrog\nhorse\nship\ntruck\n";
 
-// Files by name, of an archive or of a folder.
+// Files by name, from an archive or a folder.
 class Files {
  public:
   explicit Files(const std::string& path) {
@@ -119,7 +119,7 @@ bool complete(const std::string& folder) {
   return true;
 }
 
-// Works in a folder inside the target, which goes away whatever happens.
+// Works in a folder inside the target, which is removed in any case.
 class Fetch {
  public:
   Fetch(const std::string& folder, const std::function<void(const std::string&)>& say, const std::atomic<bool>& stop)

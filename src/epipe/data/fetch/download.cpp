@@ -14,7 +14,7 @@ extern char** environ;
 namespace epipe::data {
 namespace {
 
-// The exit code; -1 where it was killed.
+// Returns the exit code; -1 if it was killed.
 Result<int> run_program(const std::vector<std::string>& arguments) {
   std::vector<char*> argv;
   for (const std::string& argument : arguments) argv.push_back(const_cast<char*>(argument.c_str()));

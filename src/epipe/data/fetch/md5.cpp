@@ -38,7 +38,7 @@ void add_block(State& state, ByteView block) {
   state = {state[0] + a, state[1] + b, state[2] + c, state[3] + d};
 }
 
-// What follows the last whole block: the rest, a one bit, zeros, and the length in bits.
+// The data after the last whole block: the rest, a one bit, zeros, and the length in bits.
 Bytes padded_rest(ByteView bytes) {
   const ByteView rest = bytes.subspan(bytes.size() / kMd5Block * kMd5Block);
   Bytes tail(rest.begin(), rest.end());

@@ -30,7 +30,7 @@ std::optional<std::uint64_t> octal(std::string_view text) {
   return any ? std::optional(value) : std::nullopt;
 }
 
-// The sum of the header's bytes, those of the sum itself counted as blanks.
+// The sum of the header's bytes, with the checksum field itself counted as blanks.
 std::uint64_t checksum(ByteView header) {
   std::uint64_t sum = 0;
   for (std::size_t i = 0; i < kTarBlock; ++i) sum += i >= 148 && i < 156 ? ' ' : static_cast<std::uint64_t>(header[i]);

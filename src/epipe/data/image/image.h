@@ -27,14 +27,14 @@ struct Image {
 // More pixels than this are refused before anything is allocated.
 inline constexpr std::uint64_t kMaxPixels = std::uint64_t{1} << 26;
 
-// Grey and CMYK become RGB as PIL's convert("RGB") does it; an alpha channel is dropped.
+// Converts grey and CMYK to RGB like PIL's convert("RGB"); drops an alpha channel.
 Result<Image> decode_jpeg(ByteView bytes);
 Result<Image> decode_png(ByteView bytes);
-// By the first bytes, whatever the file is called.
+// Detects the format by the first bytes, whatever the file name.
 Result<Image> decode_image(ByteView bytes);
 Result<Image> read_image(const std::string& path);
 
-// Which of them this build has.
+// Whether this build has them.
 Part jpeg_part();
 Part png_part();
 

@@ -7,18 +7,18 @@
 
 namespace epipe::data {
 
-// Labelled images by number. Any thread may load.
+// Labelled images by id. Any thread may load.
 class ImageSource {
  public:
   virtual ~ImageSource() = default;
   virtual std::int64_t size() const = 0;
   virtual std::int64_t classes() const = 0;
   virtual std::int64_t label(std::int64_t id) const = 0;
-  // Throws std::runtime_error where the file is gone or broken.
+  // Throws std::runtime_error if the file is missing or damaged.
   virtual Image load(std::int64_t id) const = 0;
 };
 
-// Images through a recipe, normalized: [B, 3, size, size]. A sample's random numbers depend on (seed, epoch, step, id) only.
+// Images after a recipe and normalization: [B, 3, size, size]. A sample's random numbers depend on (seed, epoch, step, id) only.
 std::unique_ptr<Dataset> make_image_dataset(std::unique_ptr<ImageSource> source, const Recipe& recipe);
 
 }  // namespace epipe::data

@@ -12,7 +12,7 @@
 namespace epipe::data {
 namespace {
 
-// libjpeg reports errors by a call that must not return: it jumps out, past frames without destructors only.
+// libjpeg reports errors by a call that must not return: it uses longjmp, which skips only frames without destructors.
 struct Errors {
   jpeg_error_mgr base;  // first, so that a pointer to it is a pointer to this
   std::jmp_buf jump;
@@ -33,7 +33,7 @@ boolean on_end(j_decompress_ptr info) {
   std::longjmp(errors->jump, 1);
 }
 
-// What one decoding holds. Its destructor runs after every jump has landed.
+// The state of one decoding. Its destructor runs after any jump.
 struct Decoder {
   Decoder() {
     info.err = jpeg_std_error(&errors.base);
@@ -44,7 +44,7 @@ struct Decoder {
   Decoder(const Decoder&) = delete;
   Decoder& operator=(const Decoder&) = delete;
 
-  // False where libjpeg jumped out; errors.message says why.
+  // False if libjpeg reported an error; errors.message says why.
   bool begin(ByteView bytes);
   bool rows();
 

@@ -8,7 +8,7 @@ namespace {
 
 constexpr std::int64_t kStored = 4;  // libpng gives RGBA; RGB alone would blend the alpha channel into a background
 
-// libpng's simple interface, released on every way out.
+// libpng's simplified API, released on every return.
 struct Reader {
   Reader() { image.version = PNG_IMAGE_VERSION; }
   ~Reader() { png_image_free(&image); }

@@ -11,11 +11,11 @@ namespace epipe::data {
 // How an image of any size becomes one of size x size.
 struct Recipe {
   enum class Kind : std::uint8_t {
-    kWhole,        // the whole image, its ratio not kept
+    kWhole,        // the whole image, without keeping its aspect ratio
     kCenter,       // shorter edge to 8/7 of the size, then the middle (256 and 224)
-    kPaddedCrop,   // 4 black pixels around, a random part of the original size, perhaps flipped, then the whole of it
-    kRandomCrop,   // shorter edge to 8/7 of the size, then a random part, perhaps flipped
-    kResizedCrop,  // a random part of random size and ratio, perhaps flipped
+    kPaddedCrop,   // a border of 4 black pixels, a random crop of the original size, perhaps flipped, then resized as a whole
+    kRandomCrop,   // shorter edge to 8/7 of the size, then a random crop, perhaps flipped
+    kResizedCrop,  // a random crop of random size and aspect ratio, perhaps flipped
   };
   Kind kind = Kind::kWhole;
   std::int64_t size = 224;
@@ -24,7 +24,7 @@ struct Recipe {
 Image apply(const Recipe& recipe, const Image& image, Draws& draws);
 
 // The recipes of the two splits, by --augment: auto, none, crop or resized-crop. Small square images (CIFAR) are kept whole where others
-// are cut. Throws std::invalid_argument for another name.
+// are cropped. Throws std::invalid_argument for an unknown name.
 struct Recipes {
   Recipe train;
   Recipe validation;

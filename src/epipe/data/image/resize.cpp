@@ -9,7 +9,7 @@ namespace {
 
 constexpr int kPrecision = 22;  // bits after the point: 8 bits of a pixel and 2 of headroom are left of 32
 
-// The weights of one pixel of the result: of `count` pixels of the source from `first` on.
+// The weights of one output pixel: for `count` source pixels from `first` on.
 struct Taps {
   std::int64_t first;
   std::int64_t count;

@@ -26,7 +26,7 @@ Table normalized_values() {
   return table;
 }
 
-// The middle, cut to 3:4 or 4:3.
+// The middle, cropped to 3:4 or 4:3.
 Box middle(std::int64_t width, std::int64_t height, double narrowest, double widest) {
   Box box{0, 0, height, width};
   const double ratio = static_cast<double>(width) / static_cast<double>(height);

@@ -21,7 +21,7 @@ using Vocabulary = std::unordered_map<std::string, std::int32_t>;
 constexpr std::uint64_t kMaxBpeBytes = std::uint64_t{1} << 28;
 constexpr std::size_t kMaxVocabulary = std::size_t{1} << 24;
 constexpr std::size_t kMaxCachedWords = std::size_t{1} << 20;
-constexpr std::size_t kMaxCachedBytes = 64;  // of one word
+constexpr std::size_t kMaxCachedBytes = 64;  // per word
 
 std::string_view text_of(ByteView bytes) { return {reinterpret_cast<const char*>(bytes.data()), bytes.size()}; }
 

@@ -13,8 +13,8 @@
 
 namespace epipe::data {
 
-// RoBERTa's tokens: text -> words -> bytes -> pairs of bytes merged by rank. Bytes that are not UTF-8 are tokens like any other: every
-// text has ids. Any thread may encode; words seen before are remembered.
+// RoBERTa's tokenizer: text -> words -> bytes -> pairs of bytes merged by rank. Bytes that are not UTF-8 are encoded like any others, so
+// every text has ids. Any thread may encode; words are cached.
 class Bpe {
  public:
   // vocab.json: {"token": id}, every byte's token and <s>, </s>, <pad> among them. merges.txt: "left right" per line, best first.
@@ -26,7 +26,7 @@ class Bpe {
   Bpe& operator=(Bpe&&) noexcept;
   ~Bpe();
 
-  // Without special tokens; appended to `out`.
+  // Appends to `out`, without special tokens.
   void encode(std::string_view text, TokenIds& out) const;
 
   std::int32_t begin() const;       // <s>
@@ -40,8 +40,8 @@ class Bpe {
   std::unique_ptr<Impl> impl_;
 };
 
-// <s> a </s>, or with b <s> a </s></s> b </s>. Above max_length (0: no limit) tokens are dropped from the end of the longer one of a and
-// b, of b where they are equal, until it fits.
+// <s> a </s>, or with b <s> a </s></s> b </s>. Above max_length (0: no limit), drops tokens from the end of the longer of a and b, of b if
+// they are equally long, until it fits.
 TokenIds with_special_tokens(const Bpe& bpe, TokenIds a, std::size_t max_length = 0);
 TokenIds with_special_tokens(const Bpe& bpe, TokenIds a, TokenIds b, std::size_t max_length = 0);
 

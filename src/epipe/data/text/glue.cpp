@@ -22,17 +22,17 @@ constexpr std::int64_t kDefaultLength = 128;
 constexpr std::int64_t kShortest = 8;
 constexpr std::uint64_t kMaxGlueBytes = std::uint64_t{1} << 31;
 
-// Classes are numbered as Hugging Face's copies of the tasks number them.
+// Classes have the same numbers as in Hugging Face's copies of the tasks.
 std::vector<GlueTask> tasks() {
   const std::vector<std::string> zero_one = {"0", "1"};
   const std::vector<std::string> entailment = {"entailment", "not_entailment"};
   const std::vector<std::string> mnli = {"entailment", "neutral", "contradiction"};
   return {
-      {"cola", "CoLA", "dev.tsv", {{}, {3, 1}}, 1, zero_one, {"matthews", "accuracy"}},  // no line of names
+      {"cola", "CoLA", "dev.tsv", {{}, {3, 1}}, 1, zero_one, {"matthews", "accuracy"}},  // no header line
       {"sst2", "SST-2", "dev.tsv", {{"sentence", "label"}, {}}, 1, zero_one},
       {"mrpc", "MRPC", "dev.tsv", {{"#1 String", "#2 String", "Quality"}, {}}, 2, zero_one, {"f1", "accuracy"}},
       {"stsb", "STS-B", "dev.tsv", {{"sentence1", "sentence2", "score"}, {}}, 2, {}, {"pearson", "spearman"}},
-      // A few of QQP's training lines are torn apart by line breaks inside a question; everybody leaves them out.
+      // A few of QQP's training lines are split by line breaks inside a question; the usual practice is to skip them.
       {"qqp", "QQP", "dev.tsv", {{"question1", "question2", "is_duplicate"}, {}, true}, 2, zero_one, {"f1", "accuracy"}},
       {"mnli", "MNLI", "dev_matched.tsv", {{"sentence1", "sentence2", "gold_label"}, {}}, 2, mnli},
       {"mnlimm", "MNLI", "dev_mismatched.tsv", {{"sentence1", "sentence2", "gold_label"}, {}}, 2, mnli},
@@ -63,7 +63,7 @@ std::optional<float> target_of(std::string_view text, const GlueTask& task) {
   return static_cast<float>(found - task.labels.begin());
 }
 
-// The folder of the task: the given one, or one of its folders that has the task's name.
+// The folder of the task: the given one, or its subfolder with the task's name.
 std::string find_glue_folder(const std::string& given, const GlueTask& task) {
   std::vector<std::string> candidates = {given};
   for (const std::string& name : list_folder(given)) {
@@ -77,7 +77,7 @@ std::string find_glue_folder(const std::string& given, const GlueTask& task) {
       task.name, given, task.folder, task.validation));
 }
 
-// A roberta-bpe folder in `folder` or in a folder above it.
+// A roberta-bpe folder in `folder` or one of its parents.
 std::string find_bpe(const std::string& given, const std::string& folder) {
   if (!given.empty()) return given;
   std::string at = folder;
@@ -88,7 +88,7 @@ std::string find_bpe(const std::string& given, const std::string& folder) {
       "text needs RoBERTa's vocab.json and merges.txt: pass their folder with --bpe DIR, or put it as roberta-bpe beside {}", folder));
 }
 
-// What turns sentences into ids: RoBERTa's byte pairs, or a tokenizer.json.
+// Turns sentences into ids, with RoBERTa's byte pairs or a tokenizer.json.
 class SentenceEncoder {
  public:
   SentenceEncoder(const DataConfig& config, const std::string& folder) {

@@ -8,7 +8,7 @@
 
 namespace epipe::data {
 
-// One task of the GLUE benchmark: where its TSV files keep sentences and labels, and how it is judged.
+// One task of the GLUE benchmark: the sentences and labels in its TSV files, and its metrics.
 struct GlueTask {
   std::string name;    // "stsb"
   std::string folder;  // "STS-B"
@@ -21,7 +21,7 @@ struct GlueTask {
   bool regression() const { return labels.empty(); }
 };
 
-// By name, in any case, with or without hyphens. Throws std::invalid_argument that lists the tasks.
+// By name, in upper or lower case, with or without hyphens. Throws std::invalid_argument that lists the tasks.
 GlueTask glue_task(std::string_view name);
 
 struct GlueExample {

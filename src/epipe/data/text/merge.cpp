@@ -10,7 +10,7 @@ namespace {
 using Index = std::uint32_t;  // of a token in its word; a word may be as long as a text of some gigabytes
 constexpr Index kNone = ~Index{0};
 
-// The tokens as a list; one that was merged into the one before it is dead.
+// The tokens as a list; a token that was merged into the one before it is dead.
 constexpr std::int32_t kDead = -1;
 struct Link {
   std::int32_t token;
@@ -22,7 +22,7 @@ struct Link {
 struct Candidate {
   std::uint32_t rank;
   Index left;
-  std::int32_t left_token;  // stale when the list holds another one by now
+  std::int32_t left_token;  // the candidate is stale if the list has another token there by now
   std::int32_t right_token;
 };
 

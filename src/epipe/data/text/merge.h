@@ -6,7 +6,7 @@
 
 namespace epipe::data {
 
-// Which two tokens become which; the lowest rank goes first.
+// Which token a pair of tokens is merged into; the lowest rank is merged first.
 struct Merge {
   std::uint32_t rank;
   std::int32_t token;
@@ -15,7 +15,7 @@ struct Merge {
 class MergeTable {
  public:
   void add(std::int32_t left, std::int32_t right, Merge merge) { merges_.try_emplace(key(left, right), merge); }
-  // Null where the two stay apart.
+  // Null if the two are not merged.
   const Merge* find(std::int32_t left, std::int32_t right) const {
     const auto found = merges_.find(key(left, right));
     return found == merges_.end() ? nullptr : &found->second;
@@ -28,8 +28,8 @@ class MergeTable {
   std::unordered_map<std::uint64_t, Merge> merges_;
 };
 
-// Merges neighbours, best rank first and leftmost first among equals, until none is in the table. n log n for n tokens, because a word
-// may be as long as the text.
+// Merges neighbours, lowest rank first and leftmost first among equals, until no pair is in the table. n log n for n tokens, because a
+// word may be as long as the text.
 void merge_tokens(const MergeTable& table, std::vector<std::int32_t>& tokens);
 
 }  // namespace epipe::data

@@ -16,13 +16,13 @@ namespace {
 
 constexpr std::int64_t kDefaultBlock = 512;
 constexpr std::int64_t kSmallestBlock = 2;
-constexpr std::size_t kHeldOut = 10;  // one of so many is for validation
+constexpr std::size_t kHeldOut = 10;  // one tenth of the blocks is for validation
 
 struct TextSettings {
   const Tokenizer& tokenizer;
   std::int32_t end;
   std::int64_t length;
-  std::vector<std::string> caches;  // folders to keep tokens in, the first that can be written
+  std::vector<std::string> caches;  // candidate cache folders; the first writable one is used
 };
 
 std::string user_cache() {
@@ -40,7 +40,7 @@ std::vector<std::string> cache_folders(const std::string& path, const DataConfig
   return folders;
 }
 
-// Everything the tokens depend on. Contents count by size and time of change.
+// A key of everything the tokens depend on. Files are identified by size and modification time.
 TokenKey key_of(const std::vector<TextFile>& files, const TextSettings& settings) {
   std::string all = fmt::format("tokens 1\n{}\n{}\n{}\n", settings.tokenizer.fingerprint(), settings.end, settings.length);
   for (const TextFile& file : files) all += fmt::format("{} {} {}\n", file.bytes, file.changed, file.path);
@@ -53,7 +53,7 @@ std::string cache_name(const TokenKey& key) {
   return name + ".tokens";
 }
 
-// Keeps the tokens in the first folder that takes them, and maps them from there.
+// Writes the tokens to the first writable cache folder, and maps them from there.
 std::optional<TokenStore> keep(const TokenStore& store, const TokenKey& key, const TextSettings& settings) {
   for (const std::string& folder : settings.caches) {
     const std::string path = path_in(folder, cache_name(key));

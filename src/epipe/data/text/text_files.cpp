@@ -21,7 +21,7 @@ void list_below(const std::string& path, bool top, std::vector<TextFile>& files)
   struct stat status {};
   if (::stat(path.c_str(), &status) != 0) {
     if (top) throw std::runtime_error(fmt::format("no {}: expected a text file, or a folder of them", path));
-    return;  // a link to nothing
+    return;  // a dangling link
   }
   if (S_ISREG(status.st_mode)) {
     files.push_back({path, static_cast<std::uint64_t>(status.st_size), status.st_mtim.tv_sec * 1'000'000'000 + status.st_mtim.tv_nsec});
@@ -115,7 +115,7 @@ class BlockMaker {
   const Tokenizer& tokenizer_;
   std::int32_t end_;
   std::size_t length_;
-  TokenIds stream_;  // of documents, not yet in a block
+  TokenIds stream_;  // tokens of documents, not yet in a block
   TokenIds tokens_;
   std::vector<TokenSample> samples_;
   std::uint64_t left_out_ = 0;

@@ -15,12 +15,12 @@ struct TextFile {
   std::int64_t changed;  // nanoseconds since 1970
 };
 
-// The file, or all ordinary files below the folder, sorted by path; names that begin with a dot are left out. Throws std::runtime_error
-// where there is nothing.
+// The file, or all regular files below the folder, sorted by path; names that begin with a dot are left out. Throws std::runtime_error if
+// there are none.
 std::vector<TextFile> list_text_files(const std::string& path);
 
-// What files become: documents (a file, or a line {"text": ...} of a .jsonl file), each followed by `end`, are joined and cut into blocks
-// of `length` tokens, the last one perhaps shorter; a line {"prompt": ..., "completion": ...} is a row of its own, cut at `length`. Throws
+// Tokenizes files: documents (a file, or a line {"text": ...} of a .jsonl file), each followed by `end`, are joined and cut into blocks of
+// `length` tokens, the last one perhaps shorter; a line {"prompt": ..., "completion": ...} is a separate row, cut at `length`. Throws
 // std::runtime_error that names file and line or byte.
 TokenStore tokenize_files(const std::vector<TextFile>& files, const Tokenizer& tokenizer, std::int32_t end, std::size_t length);
 

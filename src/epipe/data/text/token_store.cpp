@@ -28,7 +28,7 @@ struct StoreHeader {
 };
 static_assert(sizeof(StoreHeader) == 80, "what follows is aligned to 16 bytes");
 
-// Finds damage, not deceit: a folder of caches belongs to whoever trains.
+// Detects damage, not tampering: the cache folder belongs to the user who trains.
 std::uint64_t add_checksum(std::uint64_t sum, ByteView bytes) {
   for (std::size_t i = 0; i + 4 <= bytes.size(); i += 4) sum = std::rotl((sum ^ load<std::uint32_t>(bytes, i)) * 0x9e3779b97f4a7c15U, 29);
   return sum;

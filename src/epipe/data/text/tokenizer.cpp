@@ -134,7 +134,7 @@ class Tokenizer::Impl {
         raw_finder_(added_, false, {}),
         normal_finder_(added_, true, normalizer_) {
     for (const auto& [token, id] : tokens_) name(id, token);
-    added_texts_.reserve(added_.size());  // their addresses stay
+    added_texts_.reserve(added_.size());  // keeps their addresses stable
     for (const AddedToken& token : added_) {
       const bool changed = token.normalized && normalizer_;
       name(token.id, added_texts_.emplace_back(changed ? normalizer_(token.text) : token.text));
@@ -166,7 +166,7 @@ class Tokenizer::Impl {
   PostProcessor post_processor_;
   TokenDecoder decoder_;
   std::vector<AddedToken> added_;
-  std::vector<std::string> added_texts_;  // what they decode to
+  std::vector<std::string> added_texts_;  // their decoded texts
   TokenFinder raw_finder_;
   TokenFinder normal_finder_;
   std::vector<const std::string*> texts_;  // by id; into tokens_ and added_texts_

@@ -3,7 +3,7 @@
 namespace epipe::data {
 namespace {
 
-// The length of a sequence by its first byte, and the smallest value that needs so many bytes.
+// The length of a sequence by its first byte, and the smallest value that needs this length.
 struct Lead {
   std::size_t bytes;
   char32_t bits;
@@ -18,7 +18,7 @@ Lead lead_of(unsigned char byte) {
   return {0, 0, 0};
 }
 
-// The longest beginning of a well-formed sequence, at least one byte.
+// The length of the longest prefix of a well-formed sequence, at least one byte.
 std::size_t begun_bytes(std::string_view text) {
   const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(text[i]); };
   const Lead lead = lead_of(byte(0));

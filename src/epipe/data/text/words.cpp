@@ -32,7 +32,7 @@ Symbol first_symbol(std::string_view text) {
   return {class_of(point.value), point.bytes};
 }
 
-// Bytes of the contraction at the front; 0 where there is none.
+// Bytes of the contraction at the front; 0 if there is none.
 std::size_t contraction(std::string_view text) {
   constexpr std::array<std::string_view, 7> kEndings = {"'s", "'t", "'re", "'ve", "'m", "'ll", "'d"};
   for (const std::string_view ending : kEndings) {
@@ -51,7 +51,7 @@ std::size_t run_end(std::string_view text, std::size_t at, Class kind) {
   return at;
 }
 
-// White space: the last one before a visible symbol is left to it, unless it stands alone.
+// Ends a run of white space: the last one before a visible symbol belongs to that symbol, unless it is the only one.
 std::size_t space_end(std::string_view text) {
   std::size_t last = 0;  // where the last space begins
   std::size_t end = 0;

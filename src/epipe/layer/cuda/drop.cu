@@ -13,7 +13,7 @@ namespace {
 
 constexpr unsigned kThreads = 256;
 
-// Keys travel as arguments of the kernel: no copy to the device, and nothing to wait for. Or they are in the device's memory already.
+// Keys are passed as kernel arguments: no copy to the device, nothing to wait for. Or they are already in device memory.
 constexpr std::size_t kMostSamples = 128;
 struct Keys {
   std::uint64_t of_sample[kMostSamples];

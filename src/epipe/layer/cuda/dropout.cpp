@@ -56,7 +56,7 @@ torch::Tensor dropped(const torch::Tensor& x, const SomeKeys& keys, float p, flo
   return to;
 }
 
-// Draws the same numbers again. A node by hand: a Function<> boxes what it keeps, and a model has dozens of these in every step.
+// The backward draws the same numbers again. A hand-written node: a Function<> boxes its saved values, and a model runs dozens per step.
 template <typename SomeKeys>
 class DropoutBackward final : public torch::autograd::Node {
  public:

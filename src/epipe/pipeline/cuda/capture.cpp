@@ -10,7 +10,7 @@
 namespace epipe::pipeline {
 namespace {
 
-// Two recordings at once would share LibTorch's generator of random numbers.
+// Two recordings at once would share LibTorch's random number generator.
 std::mutex& one_at_a_time() {
   static std::mutex mutex;
   return mutex;
@@ -22,7 +22,7 @@ std::string first_line(const std::exception& error) {
   return text.substr(0, text.find('\n'));
 }
 
-// A capture that did not end as it should leaves the allocator waiting for its end.
+// After a failed capture the allocator still waits for its end.
 void release(at::cuda::MempoolId_t pool) {
   try {
     c10::cuda::CUDACachingAllocator::endAllocateToPool(c10::cuda::current_device(), pool);

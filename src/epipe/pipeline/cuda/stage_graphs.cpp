@@ -23,7 +23,7 @@ using layer::Layer;
 using schedule::Action;
 using schedule::Kind;
 
-constexpr int kWarmUps = 2;  // steps that run without graphs first
+constexpr int kWarmUps = 2;  // initial steps without graphs
 
 // What a recording depends on besides the weights.
 struct Shape {
@@ -51,7 +51,7 @@ Tensors clones(const Tensors& tensors) {
 void copy_into(const Tensors& to, const Tensors& from) {
   const torch::NoGradGuard no_grad;
   for (std::size_t k = 0; k < to.size(); ++k) {
-    if (to[k].defined()) to[k].variable_data().copy_(from[k], /*non_blocking=*/true);  // unseen by a graph of autograd that holds it
+    if (to[k].defined()) to[k].variable_data().copy_(from[k], /*non_blocking=*/true);  // hidden from an autograd graph that holds it
   }
 }
 
@@ -66,7 +66,7 @@ class CudaStageGraphs final : public StageGraphs {
     const bool whole = std::all_of(order.begin(), order.end(), [](const Action& a) { return a.kind == Kind::kForward || a.kind == Kind::kBackward; });
     if (!whole || order.empty()) return;
     if (order != order_) {
-      if (captured_) return;  // memory was laid out for the other order
+      if (captured_) return;  // memory was planned for the other order
       order_ = order;
       warm_ = 0;
     }
@@ -79,10 +79,10 @@ class CudaStageGraphs final : public StageGraphs {
     Slot& slot = slots_[i];
     slot.active = false;
     const auto shapes = shapes_of(leaves, at.side);
-    // Gradients of a step are added up in the same tensors, by all of its micro-batches that have a graph after the first one had.
+    // All graphs of a step add gradients to the same tensors; micro-batches use graphs only if the first one did.
     if (!replays_ || (i > 0 && !slots_[0].active)) return forget_shapes(slot, shapes);
     if (slot.shapes != shapes) return std::nullopt;
-    // All in one step: memory is handed on in the order of the recording.
+    // All are recorded in one step: memory is reused in the order of the recording.
     if (!slot.forward && (!records_ || !capture_forward(slot, leaves, at))) return std::nullopt;
     copy_into(slot.leaves, leaves);
     copy_into(slot.side, at.side);
@@ -110,13 +110,13 @@ class CudaStageGraphs final : public StageGraphs {
   bool recorded() const override { return captured_; }
 
  private:
-  // One micro-batch. What a graph reads and writes stays where it is.
+  // One micro-batch. The addresses a graph reads and writes do not change.
   struct Slot {
     std::vector<Shape> shapes;
     Tensors leaves, side;
     std::unique_ptr<layer::DropoutKeys> keys;
-    Tensors outputs;    // with their graph of autograd until the backward is recorded
-    Tensors gradients;  // of the outputs; undefined where none comes
+    Tensors outputs;    // with their autograd graph until the backward is recorded
+    Tensors gradients;  // of the outputs; undefined if there is none
     Tensors of_leaves;
     std::vector<std::pair<DeferredBatchNorm*, DeferredBatchNorm::Seen>> seen;
     std::unique_ptr<at::cuda::CUDAGraph> forward, backward;
@@ -126,7 +126,7 @@ class CudaStageGraphs final : public StageGraphs {
   std::nullopt_t forget_shapes(Slot& slot, const std::vector<Shape>& shapes) {
     if (!slot.forward && slot.shapes != shapes) {
       slot.shapes = shapes;
-      warm_ = std::min(warm_, 1);  // another step has to be like this one
+      warm_ = std::min(warm_, 1);  // another step must match this one
     }
     return std::nullopt;
   }
@@ -194,7 +194,7 @@ class CudaStageGraphs final : public StageGraphs {
     TORCH_CHECK(failure.empty(), "the backward of a stage could not be recorded as a CUDA graph: ", failure, "; run with --no-graphs");
     std::size_t next = 0;
     for (const auto& leaf : slot.leaves) slot.of_leaves.push_back(leaf.requires_grad() ? found[next++] : torch::Tensor());
-    for (auto& output : slot.outputs) output = output.detach();  // what the forward kept for the backward is free for other graphs
+    for (auto& output : slot.outputs) output = output.detach();  // frees the memory saved for the backward for other graphs
     slot.backward = std::move(graph);
   }
 
@@ -246,13 +246,13 @@ class CudaStageGraphs final : public StageGraphs {
   at::cuda::MempoolId_t pool_;
   std::vector<Action> order_;
   int warm_ = 0;           // steps in this order so far
-  bool captured_ = false;  // something
-  bool replays_ = false;   // this step
-  bool records_ = false;   // it is the step that records
+  bool captured_ = false;  // something was recorded
+  bool replays_ = false;   // this step replays
+  bool records_ = false;   // this step records
   std::map<int, Slot> slots_;
-  std::vector<const void*> weights_;  // where they are
-  Tensors reserved_;                  // by trained parameter: its gradient's place
-  Tensors parameters_, sums_;         // those that have a gradient
+  std::vector<const void*> weights_;  // their addresses
+  Tensors reserved_;                  // by trained parameter: the memory for its gradient
+  Tensors parameters_, sums_;         // only parameters with a gradient
   std::string refusal_;
 };
 

@@ -7,19 +7,19 @@
 #include "epipe/transport/c10d/store_key_values.h"
 #include "epipe/transport/group.h"
 
-// What the backends have in common. A backend that is not in the build is a source that says so.
+// Shared by the backends. A backend that is not in the build is replaced by a source file that says so.
 namespace epipe::transport {
 
 using Store = c10::intrusive_ptr<c10d::Store>;
 
-// The store's keys are all the group's own; the key-value store is that of the run, shared by all groups made from one another.
+// The group owns all keys of `store`; `key_values` belongs to the run and is shared by a group and all its subgroups.
 std::unique_ptr<Group> make_gloo_group(const GroupConfig& config, Store store, std::shared_ptr<StoreKeyValues> key_values);
 std::unique_ptr<Group> make_nccl_group(const GroupConfig& config, Store store, std::shared_ptr<StoreKeyValues> key_values);
 
-// The configuration of this rank in a subgroup. Throws std::invalid_argument.
+// This rank's configuration in a subgroup. Throws std::invalid_argument.
 GroupConfig subgroup_config(const GroupConfig& config, const std::vector<int>& ranks, const std::string& name);
 
-// Rank r gets everybody's part r, adds them in the order of the ranks, and sends the sum to all. Throws what c10d throws.
+// Rank r receives part r from every rank, adds them in rank order, and sends the sum to all. Throws what c10d throws.
 template <typename ProcessGroup>
 void sum_in_rank_order(ProcessGroup& group, torch::Tensor& x) {
   const std::int64_t size = group.getSize();

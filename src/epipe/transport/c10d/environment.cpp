@@ -54,7 +54,7 @@ int number(const Variable& variable, int least, int most) {
   return value;
 }
 
-// As torch.distributed reads it: each restart of the workers has keys of its own.
+// As torch.distributed reads it: each restart of the workers has its own keys.
 std::string agent_prefix() {
   const auto uses_agent = find(std::array{"TORCHELASTIC_USE_AGENT_STORE"});
   if (!uses_agent || uses_agent->value != "True") return {};
@@ -62,7 +62,7 @@ std::string agent_prefix() {
   return fmt::format("/worker/attempt_{}", restarts ? restarts->value : "0");
 }
 
-// The port that a socket gets when it asks for this one (0: for any); nothing where it is taken.
+// The port a socket gets when it binds to this one (0: any); nullopt if it is taken.
 std::optional<int> bound_port(int port) {
   const int fd = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
   sockaddr_in address{};
@@ -94,7 +94,7 @@ GroupConfig group_from_environment() {
 }
 
 int free_port() {
-  // Below the ports that systems give to outgoing connections: one of those may come between the answer and its use.
+  // Below the ephemeral range: an outgoing connection could take a port from there before the caller uses it.
   constexpr int kFirst = 10000;
   constexpr int kCount = 20000;
   constexpr int kTries = 100;

@@ -15,8 +15,8 @@ namespace {
 
 constexpr std::uint32_t kMaxChannel = 0x7ffffffe;
 
-// gloo writes to its sockets without MSG_NOSIGNAL: a rank that left would end this process instead of showing as an error of the
-// socket. Whoever handles the signal in a way of its own keeps it.
+// gloo writes to its sockets without MSG_NOSIGNAL: a rank that left would kill this process instead of causing a socket error. A handler
+// installed by the program is kept.
 void ignore_sigpipe() {
   struct sigaction now {};
   if (::sigaction(SIGPIPE, nullptr, &now) == 0 && now.sa_handler == SIG_DFL) std::signal(SIGPIPE, SIG_IGN);
@@ -37,7 +37,7 @@ GlooGroup::GlooGroup(const GroupConfig& config, Store store, std::shared_ptr<Sto
   }
 }
 
-// The connections go before the memory of transfers that were never finished.
+// Destroys the connections before the memory of unfinished transfers.
 GlooGroup::~GlooGroup() {
   for (auto& [rank, peer] : peers_) peer->stop();
   group_.reset();

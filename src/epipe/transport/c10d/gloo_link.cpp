@@ -17,7 +17,7 @@ constexpr std::size_t kFirstBytes = 65536;
 constexpr std::size_t kGlooHeaderBytes = sizeof(std::uint64_t);
 constexpr std::size_t kShortBytes = kFirstBytes - kGlooHeaderBytes;
 
-// The length, and the message where it is short.
+// The length, and the message if it is short.
 Bytes first_transfer(const Bytes& message) {
   Bytes first;
   append(first, static_cast<std::uint64_t>(message.size()));
@@ -79,7 +79,7 @@ void GlooLink::send(Bytes message) {
   ++own_.sent;
 }
 
-// The message being sent, at a reader that closed before gloo had told us.
+// Whether the message being sent arrived at a reader that closed before gloo told us.
 bool GlooLink::arrived_there() {
   const std::lock_guard lock(mutex_);
   return arrived_at_peer_ > own_.sent;
@@ -102,7 +102,7 @@ void GlooLink::check_open() {
   if (!lost_.empty()) throw ConnectionLost(lost_);
 }
 
-// Until the transfer is done, or false when close() or lose() ended it: `slot` is where they find it.
+// Waits until the transfer is done; false if close() or lose() ended it, which find it in `slot`.
 bool GlooLink::run(Transfer& transfer, Work& slot) {
   {
     const std::lock_guard lock(mutex_);

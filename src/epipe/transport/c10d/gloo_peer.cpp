@@ -13,7 +13,7 @@ namespace {
 constexpr std::chrono::milliseconds kVeryLong = std::chrono::hours(24 * 365);
 constexpr int kNoticeTag = 0;
 
-// What one side tells the other beside the messages, that it closed a link: u32 channel, u64 messages sent, u64 messages received.
+// The notice that a side sends when it closes a link: u32 channel, u64 messages sent, u64 messages received.
 constexpr std::size_t kNoticeBytes = 20;
 
 int tag_of(std::uint32_t channel) { return static_cast<int>(channel) + 1; }

@@ -16,7 +16,7 @@
 namespace epipe::transport {
 namespace {
 
-// c10d counts whole seconds, pauses for one between two attempts to connect, and gives up when the next would come too late.
+// c10d counts whole seconds, pauses for one between attempts to connect, and gives up if the next would come too late.
 constexpr Timeout kLeastAgentTimeout = std::chrono::seconds(3);
 
 void check_config(const GroupConfig& config) {

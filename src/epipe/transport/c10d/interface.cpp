@@ -15,7 +15,7 @@ namespace {
 
 constexpr int kAnyPort = 9;
 
-// Connecting a datagram socket sends nothing; it asks the kernel for the way.
+// Connecting a datagram socket sends nothing; it only makes the kernel choose a route.
 std::string source_address(const SocketAddress& target) {
   const int fd = ::socket(target.family(), SOCK_DGRAM | SOCK_CLOEXEC, 0);
   if (fd < 0) return {};

@@ -7,7 +7,7 @@
 
 namespace epipe::transport {
 
-// An address as the calls of sockets take it.
+// An address in the form socket calls take.
 struct SocketAddress {
   sockaddr_storage storage{};
   socklen_t size = 0;
@@ -17,10 +17,10 @@ struct SocketAddress {
   std::string text() const;  // "127.0.0.1", without the port
 };
 
-// Whether the last call on a socket failed only because it would have had to wait.
+// Whether the last socket call failed only because it would have blocked.
 bool would_block();
 
-// All addresses of a host, by name or number. Throws std::runtime_error.
+// All addresses of a host, given by name or number. Throws std::runtime_error.
 std::vector<SocketAddress> resolve(const std::string& host, int port);
 
 // The address of this machine from which `host` is reached: 127.0.0.1 for the machine itself. Throws std::runtime_error.

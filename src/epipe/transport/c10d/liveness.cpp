@@ -31,7 +31,7 @@ std::string Liveness::lost(int rank) {
   return found == lost_.end() ? std::string() : found->second;
 }
 
-// The thread. Without the store nobody can be seen.
+// The thread's loop. Without the store no rank can be seen.
 void Liveness::watch() {
   std::unique_lock lock(mutex_);
   while (!stopping_.wait_for(lock, kInterval, [this] { return stopped_; })) {

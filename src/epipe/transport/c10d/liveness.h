@@ -12,8 +12,7 @@
 
 namespace epipe::transport {
 
-// Who is still there, for engines that do not notice it themselves: every rank counts up a number in the store, and a rank whose number
-// stands still is gone.
+// Detects dead ranks, for backends that cannot: every rank increments a counter in the store, and a rank whose counter stops is gone.
 class Liveness {
  public:
   Liveness(Store store, int rank, int size);
@@ -37,9 +36,9 @@ class Liveness {
   const int size_;
   std::mutex mutex_;
   std::condition_variable stopping_;
-  bool stopped_ = false;  // guarded by mutex_, as is what follows
+  bool stopped_ = false;  // mutex_ guards this and lost_
   std::map<int, std::string> lost_;
-  std::map<int, Sign> signs_;  // the thread's
+  std::map<int, Sign> signs_;  // used only by the thread
   std::thread thread_;
 };
 

@@ -11,17 +11,17 @@
 
 namespace epipe::transport {
 
-// The messages of a link that arrived and wait for their reader.
+// The messages of a link that have arrived and wait for the reader.
 class Mailbox {
  public:
   explicit Mailbox(std::size_t capacity) : capacity_(capacity) {}
 
-  // Waits for room; false when the mailbox was closed.
+  // Waits for room; false if the mailbox was closed.
   bool push(Bytes message);
   // Throws Closed, ConnectionLost or TimedOut.
   Bytes pop(Timeout timeout);
   void close();
-  // The peer is gone. The first `messages` that it sent are still delivered; then pop() throws ConnectionLost. The first call counts.
+  // The peer is gone. The first `messages` it sent are still delivered; then pop() throws ConnectionLost. Only the first call counts.
   void lose(const std::string& reason, std::uint64_t messages);
 
  private:

@@ -72,7 +72,7 @@ class NcclGroup final : public Group {
 std::unique_ptr<Group> make_nccl_group(const GroupConfig& config, Store store, std::shared_ptr<StoreKeyValues> key_values) {
   const auto devices = static_cast<int>(torch::cuda::device_count());
   if (devices == 0) throw std::runtime_error("nccl needs a CUDA device, and this machine has none");
-  // c10d would end the process when an operation takes long; links wait as long as they are asked to.
+  // c10d would abort the process when an operation takes long; links have their own timeouts.
   ::setenv("TORCH_NCCL_ASYNC_ERROR_HANDLING", "0", 0);
   const c10::Device device(c10::kCUDA, static_cast<c10::DeviceIndex>(config.local_rank % devices));
   return std::make_unique<NcclGroup>(config, std::move(store), std::move(key_values), device);

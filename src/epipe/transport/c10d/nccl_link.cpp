@@ -117,7 +117,7 @@ bool NcclLink::receive_one() {
   return arrived_.push(std::move(message));
 }
 
-// Until it is done: true; or false when the link is over. nccl has no wait that another thread could end, so this one asks.
+// Waits until it is done; false if the link has ended. Another thread cannot interrupt a wait of nccl, so this polls.
 bool NcclLink::transfer(c10::intrusive_ptr<c10d::Work> work) {
   auto pause = kLeastPause;
   auto looked = std::chrono::steady_clock::now();
@@ -132,7 +132,7 @@ bool NcclLink::transfer(c10::intrusive_ptr<c10d::Work> work) {
     std::this_thread::sleep_for(pause);
     pause = std::min(2 * pause, kMostPause);
   }
-  work->wait();  // throws what went wrong
+  work->wait();  // rethrows its error
   return true;
 }
 

@@ -21,8 +21,8 @@ struct NcclLinkConfig {
 };
 
 // Messages over nccl's send and recv, staged in device memory: first the length as one int64 tensor, then the bytes. Each direction has
-// a communicator of its own, because operations of one communicator wait for one another. The store carries what nccl does not: that an
-// end was closed.
+// its own communicator, because operations of one communicator wait for one another. nccl cannot signal that an end was closed; the
+// store does.
 class NcclLink final : public Link {
  public:
   NcclLink(const NcclLinkConfig& config, Store store, Liveness& liveness);

@@ -7,7 +7,7 @@
 
 namespace epipe::transport {
 
-// A key-value store over a c10d store. It asks again and again instead of waiting inside the store, which lets one caller in at a time.
+// A key-value store over a c10d store. It polls instead of waiting inside the store, which serves one caller at a time.
 class StoreKeyValues final : public KeyValueStore {
  public:
   explicit StoreKeyValues(c10::intrusive_ptr<c10d::Store> store) : store_(std::move(store)) {}

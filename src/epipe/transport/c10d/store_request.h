@@ -6,26 +6,26 @@
 
 #include "epipe/base/bytes.h"
 
-// What the ranks and the store of rank 0 say to each other. Both ways:
+// The protocol between the ranks and rank 0's store. Both ways:
 //
 //   4 bytes  N, little-endian
 //   N bytes  a request or its answer
 //
 //   request  1 byte operation, 4 bytes length of the key, key, rest: the argument
-//   answer   1 byte: whether the key is there, rest: its value, or the number that was asked for
+//   answer   1 byte: whether the key exists, rest: its value, or the requested number
 namespace epipe::transport {
 
 enum class StoreOperation : std::uint8_t {
   kSet,
   kGet,
-  kAdd,         // the argument as decimal text to the value as decimal text
+  kAdd,         // adds the argument to the value, both decimal text
   kCompareSet,  // 4 bytes length of the expected value, expected value, new value
   kDelete,
   kCount,  // of all keys
 };
 
-inline constexpr std::uint32_t kMaxStoreBytes = 1 << 20;    // of a request or an answer
-inline constexpr std::size_t kMaxStoreMemory = 256U << 20;  // of a store; gloo needs about 70 bytes for each pair of ranks
+inline constexpr std::uint32_t kMaxStoreBytes = 1 << 20;    // per request or answer
+inline constexpr std::size_t kMaxStoreMemory = 256U << 20;  // per store; gloo needs about 70 bytes for each pair of ranks
 
 inline void append_text(Bytes& out, std::string_view text) { append_bytes(out, std::as_bytes(std::span(text))); }
 inline void append_sized_text(Bytes& out, std::string_view text) {

@@ -21,7 +21,7 @@ namespace {
 constexpr std::size_t kMaxConnections = 1 << 16;  // as many as there may be ranks
 constexpr std::chrono::milliseconds kAcceptPause{20};
 
-// Nothing, and errno, where it does not listen.
+// On failure nullopt, with errno set.
 int listen_on(const SocketAddress& address) {
   const int fd = ::socket(address.family(), SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
   if (fd < 0) return -1;
@@ -121,7 +121,7 @@ void StoreServer::accept_one() {
   connections_.push_back({fd, {}, {}});
 }
 
-// Whether the connection goes on.
+// Returns whether the connection stays open.
 bool StoreServer::serve(Connection& connection, short events) {
   if ((events & POLLIN) != 0 && !read_some(connection)) return false;
   if ((events & (POLLERR | POLLNVAL)) != 0 || ((events & POLLHUP) != 0 && (events & POLLIN) == 0)) return false;
@@ -138,7 +138,7 @@ bool StoreServer::read_some(Connection& connection) {
   return got > 0;
 }
 
-// One answer leaves before the next request is looked at or read, so what waits is bounded.
+// Each answer is sent before the next request is read, so the pending data is bounded.
 bool StoreServer::answer_all(Connection& connection) {
   while (connection.out.empty()) {
     ByteReader reader(connection.in);
@@ -211,7 +211,7 @@ Bytes StoreServer::compare_set(const std::string& key, ByteReader& reader, bool&
   return answer_of(true, value);
 }
 
-// Whether there is room for it.
+// Returns whether there was room for it.
 bool StoreServer::keep(const std::string& key, std::string value) {
   const auto found = values_.find(key);
   const std::size_t before = found == values_.end() ? 0 : memory_of(key, found->second);

@@ -12,12 +12,12 @@
 
 namespace epipe::transport {
 
-// The keys and values of a run, kept by rank 0 for all ranks (see store_request.h). Listens on the address that `host` names and on no
-// other interface, unlike c10d::TCPStore. Whoever reaches that address may read and write, up to kMaxStoreMemory in all: a request
-// beyond that ends its connection, and the values that are there stay.
+// The keys and values of a run, kept by rank 0 for all ranks (see store_request.h). Unlike c10d::TCPStore, it listens only on the address
+// of `host` and on no other interface. Anyone who can reach that address may read and write, up to kMaxStoreMemory in total: a request
+// beyond that ends its connection, and existing values stay.
 class StoreServer {
  public:
-  // Throws std::runtime_error where no address of `host` is one of this machine, or the port is taken.
+  // Throws std::runtime_error if no address of `host` belongs to this machine, or the port is taken.
   StoreServer(const std::string& host, int port);
   ~StoreServer();
   StoreServer(const StoreServer&) = delete;
@@ -26,8 +26,8 @@ class StoreServer {
  private:
   struct Connection {
     int fd = -1;
-    Bytes in;   // of a request that has not come to its end
-    Bytes out;  // of answers that have not left
+    Bytes in;   // the incomplete request
+    Bytes out;  // answers not sent yet
   };
 
   void run();
@@ -45,7 +45,7 @@ class StoreServer {
   int wake_ = -1;  // an eventfd; readable when the thread is to end
   std::list<Connection> connections_;
   std::map<std::string, std::string> values_;
-  std::size_t memory_ = 0;  // of the values, their keys, and the requests that have not come to their end
+  std::size_t memory_ = 0;  // of values, keys and incomplete requests
   std::thread thread_;
 };
 

@@ -4,7 +4,7 @@
 
 namespace epipe::transport {
 
-// c10d process groups over gloo: workers of one cluster, on CPUs.
+// c10d process groups over gloo: CPU workers of one cluster.
 Part gloo_part();
 
 }  // namespace epipe::transport

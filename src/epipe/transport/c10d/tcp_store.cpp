@@ -89,7 +89,7 @@ int try_connect(const SocketAddress& address, Clock::time_point deadline) {
   return -1;
 }
 
-// Names are resolved each time: that of rank 0's machine may come later than this rank.
+// Names are resolved on each attempt: rank 0's machine may get its name later than this rank starts.
 int connect_to(const std::string& host, int port, Clock::time_point deadline) {
   while (true) {
     std::string why;
@@ -142,7 +142,7 @@ TcpStore::Answer TcpStore::ask(StoreOperation operation, const std::string& key,
     recv_all(fd_, answer, deadline);
     return {answer[0] != std::byte{0}, to_text(ByteView(answer).subspan(1))};
   } catch (...) {
-    ::close(std::exchange(fd_, -1));  // an answer that comes later would be taken for that of another question
+    ::close(std::exchange(fd_, -1));  // a late answer would be taken for the answer to another request
     throw;
   }
 }

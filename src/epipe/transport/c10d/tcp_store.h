@@ -11,12 +11,12 @@
 
 namespace epipe::transport {
 
-// A rank's view of the store that rank 0 keeps at host:port; c10d's process groups meet through it. Any thread. Waiting asks again and
-// again, so one that waits keeps nobody else from asking. After an error of the connection every call throws std::runtime_error.
+// A rank's view of the store that rank 0 keeps at host:port; c10d's process groups rendezvous through it. Any thread. Waiting polls, so a
+// waiting caller does not block others. After a connection error every call throws std::runtime_error.
 class TcpStore final : public c10d::Store {
  public:
-  // Connects, as long as it takes rank 0 to listen and at most `timeout`, which also bounds every later call. `server`: on rank 0, which
-  // keeps the store; shared with clones.
+  // Waits until rank 0 listens, at most `timeout`, which also bounds every later call. `server`: only on rank 0, which keeps the store;
+  // shared with clones.
   TcpStore(std::string host, int port, Timeout timeout, std::shared_ptr<StoreServer> server = nullptr);
   ~TcpStore() override;
 
@@ -42,7 +42,7 @@ class TcpStore final : public c10d::Store {
   std::string host_;
   int port_;
   std::shared_ptr<StoreServer> server_;
-  std::mutex mutex_;  // one question at a time
+  std::mutex mutex_;  // one request at a time
   int fd_ = -1;
 };
 

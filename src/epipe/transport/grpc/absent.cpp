@@ -5,7 +5,7 @@
 #include "epipe/transport/relay.h"
 #include "epipe/transport/tls_files.h"
 
-// What a build without gRPC links instead.
+// Linked in builds without gRPC.
 namespace epipe::transport {
 namespace {
 

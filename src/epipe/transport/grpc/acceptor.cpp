@@ -51,8 +51,8 @@ void set_port(sockaddr* address, int port) {
   if (address->sa_family == AF_INET6) reinterpret_cast<sockaddr_in6*>(address)->sin6_port = network;
 }
 
-// A socket that listens there, or -1 with errno. What it accepts has its options: pieces are sent at once, and a peer that acknowledges
-// nothing for `timeout` is gone, as gRPC has it for its own sockets.
+// A listening socket, or -1 with errno. Accepted sockets inherit its options, which are gRPC's: pieces are sent at once, and a peer that
+// acknowledges nothing for `timeout` is gone.
 int listen_at(const addrinfo& at, Timeout timeout) {
   const int fd = ::socket(at.ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
   if (fd < 0) return -1;
@@ -79,7 +79,7 @@ int listen_at(const addrinfo& at, Timeout timeout) {
 }
 
 bool out_of_room(int reason) { return reason == EMFILE || reason == ENFILE || reason == ENOBUFS || reason == ENOMEM; }
-// accept(2): errors of the network are those of the connection, not of the listening socket.
+// accept(2): network errors belong to the connection, not to the listening socket.
 bool of_the_connection(int reason) {
   constexpr std::array kReasons{ECONNABORTED, EINTR,        EPROTO,     ENETDOWN, ENOPROTOOPT, EHOSTDOWN,
                                 ENONET,       EHOSTUNREACH, EOPNOTSUPP, EPERM,    ENETUNREACH};
@@ -130,7 +130,7 @@ void Acceptor::stop() {
   if (!thread_.joinable()) return;
   ::eventfd_write(wake_, 1);
   thread_.join();
-  for (const int fd : listening_) ::shutdown(fd, SHUT_RDWR);  // who waits to be accepted learns of it now
+  for (const int fd : listening_) ::shutdown(fd, SHUT_RDWR);  // wakes clients that wait to be accepted
 }
 
 void Acceptor::run() {
@@ -187,7 +187,7 @@ void Acceptor::forget_closed() {
   });
 }
 
-// No descriptor is left: the spare one serves to close those who wait, so that they know and the queue does not fill.
+// No descriptor is left: uses the spare one to accept and close waiting connections, so that they know and the queue does not fill.
 void Acceptor::shed(int listening) {
   if (spare_ >= 0) {
     ::close(spare_);

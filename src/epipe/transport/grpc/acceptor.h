@@ -13,20 +13,20 @@
 namespace epipe::transport {
 
 // Accepts the TCP connections of a listener, in place of gRPC: gRPC 1.51 stops accepting for good when a process runs out of file
-// descriptors, and has no limit on connections. This one closes what is above the limits at once, says so, and goes on.
+// descriptors, and has no limit on connections. This one closes connections above the limits at once, reports them, and goes on.
 class Acceptor {
  public:
   struct Limits {
     int connections = 0;    // open at once
-    int per_address = 0;    // of one host
-    Timeout acknowledge{};  // of a peer that is sent something
+    int per_address = 0;    // from one host
+    Timeout acknowledge{};  // for a peer to acknowledge what it is sent
   };
   struct Handlers {
-    std::function<void(int fd)> accepted;  // takes the descriptor, and closes it some day
+    std::function<void(int fd)> accepted;  // takes ownership of the descriptor
     std::function<void(const std::string& peer, const std::string& reason)> refused;
   };
 
-  // Throws std::runtime_error when the address is taken or not of this machine.
+  // Throws std::runtime_error if the address is taken or not on this machine.
   Acceptor(const Address& address, Limits limits, Handlers handlers);
   ~Acceptor();  // stop()
   Acceptor(const Acceptor&) = delete;
@@ -40,8 +40,8 @@ class Acceptor {
 
  private:
   struct Open {
-    int fd = -1;       // ours no longer: gRPC closes it
-    ino_t socket = 0;  // what it was when it was accepted; another one: it was closed since
+    int fd = -1;       // gRPC owns and closes it
+    ino_t socket = 0;  // its inode when accepted; if it differs now, the socket was closed
     std::string host;
   };
 
@@ -55,8 +55,8 @@ class Acceptor {
   const Handlers handlers_;
   std::vector<int> listening_;
   int port_ = 0;
-  int wake_ = -1;   // an event: stop
-  int spare_ = -1;  // given up for a moment when descriptors run out, to close who waits
+  int wake_ = -1;   // an eventfd: stop
+  int spare_ = -1;  // released briefly when descriptors run out, to accept and close waiting connections
   std::vector<Open> open_;
   std::atomic<bool> alive_ = true;
   std::thread thread_;

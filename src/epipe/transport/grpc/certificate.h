@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-// The few things epipe asks of OpenSSL to make certificates. They throw std::runtime_error with OpenSSL's reason.
+// Makes certificates with OpenSSL. These functions throw std::runtime_error with OpenSSL's reason.
 namespace epipe::transport {
 
 using Key = std::unique_ptr<EVP_PKEY, void (*)(EVP_PKEY*)>;
@@ -21,7 +21,7 @@ struct CertificateRequest {
 };
 
 Key make_key();  // elliptic curve P-256
-// Signed by `issuer` with its key, or by itself where there is no issuer.
+// Signed by `issuer` with its key; self-signed if there is no issuer.
 Certificate make_certificate(const CertificateRequest& request, EVP_PKEY* key, X509* issuer, EVP_PKEY* issuer_key);
 
 std::string pem_of(X509* certificate);

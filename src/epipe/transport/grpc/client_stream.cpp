@@ -13,14 +13,14 @@ namespace {
 
 bool says(const std::string& message, std::string_view text) { return message.find(text) != std::string::npos; }
 
-// The handshake came to an end, and that was no (or damaged on the way). A connection that broke meanwhile reads SSL_ERROR_SYSCALL.
+// The handshake completed and was rejected (or was damaged in transit). A connection that broke during it gives SSL_ERROR_SYSCALL.
 bool untrusted(const ::grpc::Status& status) {
   const std::string& message = status.error_message();
   return status.error_code() == ::grpc::StatusCode::UNAVAILABLE &&
          (says(message, "SSL_ERROR_SSL") || says(message, "is not in peer certificate"));
 }
 
-// What to look at when no connection comes about; gRPC's own words are those of its libraries.
+// What to check if no connection is made; gRPC's own messages only quote its libraries.
 std::string hint_for(const ::grpc::Status& status) {
   const std::string& message = status.error_message();
   if (untrusted(status) || says(message, "handshake failed"))
@@ -47,7 +47,7 @@ ClientStream::ClientStream(Connection& connection, std::string peer, Timeout sen
 void ClientStream::start() {
   self_ = std::static_pointer_cast<ClientStream>(shared_from_this());
   stub_.PrepareBidiStreamingCall(&context_, kMethod, {}, this);
-  AddHold();  // reads and writes are started by threads of ours, until release()
+  AddHold();  // our own threads start reads and writes, until release()
   StartCall();
   begin();
 }

@@ -11,14 +11,14 @@ namespace epipe::transport {
 // The dialing side of a stream.
 class ClientStream final : public Stream, private ::grpc::ClientBidiReactor<::grpc::ByteBuffer, ::grpc::ByteBuffer> {
  public:
-  // The connection is there until the stream is over.
+  // The connection outlives the stream.
   ClientStream(Connection& connection, std::string peer, Timeout send_timeout);
 
   ::grpc::ClientContext& context() { return context_; }  // metadata, before start()
   void start();
-  // Until the listener accepted. Throws Refused or ConnectionLost.
+  // Waits until the listener accepts. Throws Refused or ConnectionLost.
   void wait_accepted(Timeout timeout);
-  void be_over() { on_over(); }  // by the connection's thread
+  void be_over() { on_over(); }  // called by the connection's thread
 
  private:
   void start_read(::grpc::ByteBuffer* piece) override { StartRead(piece); }
@@ -36,8 +36,8 @@ class ClientStream final : public Stream, private ::grpc::ClientBidiReactor<::gr
   ::grpc::GenericStub stub_;
   ::grpc::ClientContext context_;
   bool accepted_ = false;
-  std::string version_;                 // of the listener, once it accepted
-  ::grpc::Status status_;               // once the stream is over
+  std::string version_;                 // the listener's, once it accepted
+  ::grpc::Status status_;               // once the stream has ended
   std::shared_ptr<ClientStream> self_;  // from start() until gRPC is done
 };
 

@@ -19,7 +19,7 @@ Connection::~Connection() {
   thread_.join();
 }
 
-// Notifies with the mutex held: once the thread has it, the connection may go at any time.
+// Notifies with the mutex held: once the thread has the stream, the connection may be destroyed at any time.
 void Connection::retire(std::shared_ptr<ClientStream> stream) {
   const std::lock_guard lock(mutex_);
   over_.push_back(std::move(stream));

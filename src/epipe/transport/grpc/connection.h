@@ -12,8 +12,8 @@ namespace epipe::transport {
 
 class ClientStream;
 
-// A channel of gRPC, shared by a connector and its links. gRPC joins its own threads when the last channel goes, so that must not happen in
-// one of them: streams that are over are handed to a thread of the connection, which lets go of them.
+// A gRPC channel, shared by a connector and its links. gRPC joins its own threads when the last channel is destroyed, which must not happen
+// on one of them: finished streams are handed to a thread of the connection, which releases them.
 class Connection {
  public:
   explicit Connection(std::shared_ptr<::grpc::Channel> channel);
@@ -22,7 +22,7 @@ class Connection {
   Connection& operator=(const Connection&) = delete;
 
   const std::shared_ptr<::grpc::Channel>& channel() const { return channel_; }
-  // The last thing a thread of gRPC does with a stream. Those who wait for its end learn of it from the connection's thread.
+  // The last thing a gRPC thread does with a stream. The connection's thread then notifies those who wait for its end.
   void retire(std::shared_ptr<ClientStream> stream);
 
  private:
@@ -31,7 +31,7 @@ class Connection {
   std::shared_ptr<::grpc::Channel> channel_;  // shared with the streams
   std::mutex mutex_;
   std::condition_variable changed_;
-  std::deque<std::shared_ptr<ClientStream>> over_;  // guarded by mutex_, as is what follows
+  std::deque<std::shared_ptr<ClientStream>> over_;  // mutex_ guards this and stopped_
   bool stopped_ = false;
   std::thread thread_;
 };

@@ -76,7 +76,7 @@ void require_local(const Address& address) {
       fmt::format("plaintext is for this machine only (127.0.0.1, ::1, localhost, unix:PATH), got '{}'; use TLS", address.text));
 }
 
-// gRPC says why before it aborts; nothing else it has to say is news.
+// gRPC logs the reason before it aborts; nothing else it logs is news.
 void log_assertions(gpr_log_func_args* entry) {
   if (std::strstr(entry->message, "assertion failed") != nullptr)
     std::fprintf(stderr, "gRPC: %s:%d: %s\n", entry->file, entry->line, entry->message);
@@ -146,7 +146,7 @@ std::shared_ptr<::grpc::ServerCredentials> server_credentials(const ListenConfig
   arguments.SetInt(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
   arguments.SetInt(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);  // as many as it takes
   arguments.SetInt(GRPC_ARG_HTTP2_MIN_SENT_PING_INTERVAL_WITHOUT_DATA_MS, milliseconds(config.keep_alive.idle));
-  arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);  // every connector has a connection of its own
+  arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);  // every connector has its own connection
   arguments.SetInt(GRPC_ARG_ENABLE_RETRIES, 0);
   arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, kReconnectMs);
   arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 10 * kReconnectMs);
@@ -168,7 +168,7 @@ void set_arguments(::grpc::ServerBuilder& builder, const ListenConfig& config) {
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
   builder.AddChannelArgument(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
   builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_SENT_PING_INTERVAL_WITHOUT_DATA_MS, idle);
-  builder.AddChannelArgument(GRPC_ARG_HTTP2_MAX_PING_STRIKES, 0);  // clients choose how often they ask
+  builder.AddChannelArgument(GRPC_ARG_HTTP2_MAX_PING_STRIKES, 0);  // clients choose how often they ping
 }
 
 void prepare_grpc() {

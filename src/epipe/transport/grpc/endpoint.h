@@ -10,29 +10,29 @@
 
 #include "epipe/transport/network_config.h"
 
-// Addresses, credentials and settings that both sides of a connection share.
+// Addresses, credentials and settings used by both sides of a connection.
 namespace epipe::transport {
 
 struct Address {
   std::string text;  // as configured
-  std::string host;  // without port and brackets; of a Unix socket: its path
+  std::string host;  // without port and brackets; for a Unix socket, its path
   bool is_unix = false;
-  bool is_local = false;  // only this machine reaches it
+  bool is_local = false;  // reachable only from this machine
   int port = 0;
 };
 
 // Throws std::invalid_argument.
 Address parse_address(const std::string& text);
 
-// These throw std::invalid_argument for plaintext that would leave the machine, and for certificates and keys that do not parse.
+// Throw std::invalid_argument for plaintext that would leave the machine, and for certificates and keys that do not parse.
 std::shared_ptr<::grpc::ChannelCredentials> channel_credentials(const ConnectConfig& config, const Address& address);
 std::shared_ptr<::grpc::ServerCredentials> server_credentials(const ListenConfig& config, const Address& address);
 
 ::grpc::ChannelArguments channel_arguments(const ConnectConfig& config, const Address& address);
 void set_arguments(::grpc::ServerBuilder& builder, const ListenConfig& config);
 
-// Once per process, before anything of gRPC is made: servers answer the health service, and gRPC's own complaints about peers stay off
-// stderr unless GRPC_VERBOSITY asks for them; ours say the same, once.
+// Call once per process, before using gRPC: servers answer the health service, and gRPC's own complaints about peers stay off stderr
+// unless GRPC_VERBOSITY asks for them; ours say the same, once.
 void prepare_grpc();
 
 }  // namespace epipe::transport

@@ -11,8 +11,8 @@ namespace epipe::transport {
 namespace {
 
 constexpr std::size_t kLengthBytes = sizeof(std::uint64_t);
-constexpr std::size_t kFirstRoom = std::size_t{1} << 26;  // a peer that announces more gets it as it sends more
-using Owner = std::shared_ptr<Bytes>;                     // one message, owned by all of its slices that gRPC still holds
+constexpr std::size_t kFirstRoom = std::size_t{1} << 26;  // for a longer message, memory grows as it arrives
+using Owner = std::shared_ptr<Bytes>;                     // one message, owned by all of its slices that gRPC still has
 
 // A part of the message, not copied.
 ::grpc::Slice slice_of(const Owner& message, std::size_t offset, std::size_t bytes) {

@@ -17,12 +17,12 @@ class GrpcLink final : public Link {
  public:
   static constexpr std::size_t kPieceBytes = std::size_t{1} << 20;
 
-  // `owner` is what has to outlive the stream.
+  // `owner` must outlive the stream.
   GrpcLink(std::shared_ptr<Stream> stream, std::uint64_t max_message_bytes, std::shared_ptr<const void> owner = nullptr);
-  ~GrpcLink() override;  // closes and waits for gRPC; not to be called by a thread of gRPC's
+  ~GrpcLink() override;  // closes and waits for gRPC; must not run on a gRPC thread
 
   void send(Bytes message) override;
-  // A message that is arriving is waited for as long as its pieces keep coming within `timeout`.
+  // Once a message has started to arrive, `timeout` applies to each of its pieces.
   Bytes recv(Timeout timeout) override;
   void close() override { stream_->close({}); }
 
@@ -34,11 +34,11 @@ class GrpcLink final : public Link {
   [[noreturn]] void give_up(const std::string& why);
 
   std::shared_ptr<const void> owner_;  // shared with the other links of a connection
-  std::shared_ptr<Stream> stream_;     // shared with gRPC, whose threads call it until the stream is over
+  std::shared_ptr<Stream> stream_;     // shared with gRPC, whose threads call it until the stream ends
   const std::uint64_t max_message_bytes_;
-  bool started_ = false;    // the first piece of the message below is here
-  std::size_t length_ = 0;  // of all of it
-  Bytes message_;           // what has arrived
+  bool started_ = false;    // the first piece of message_ has arrived
+  std::size_t length_ = 0;  // of the whole message
+  Bytes message_;           // the part that has arrived
 };
 
 }  // namespace epipe::transport

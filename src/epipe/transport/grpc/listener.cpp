@@ -32,7 +32,7 @@ bool same_certificates(const ListenConfig& a, const ListenConfig& b) {
          (!a.identity || same(*a.identity, *b.identity));
 }
 
-// Answers a stream that will not be one.
+// Refuses a stream.
 class Refuser final : public ::grpc::ServerGenericBidiReactor {
  public:
   explicit Refuser(const ::grpc::Status& status) { Finish(status); }
@@ -41,7 +41,7 @@ class Refuser final : public ::grpc::ServerGenericBidiReactor {
 
 }  // namespace
 
-// gRPC's server under one certificate. Connections stay with the server that took them, so renewed certificates need another one.
+// A gRPC server with one certificate. Connections stay with the server that took them, so renewed certificates need another one.
 class CertifiedServer final : public ::grpc::CallbackGenericService {
  public:
   using Create = std::function<::grpc::ServerGenericBidiReactor*(::grpc::GenericCallbackServerContext*, CertifiedServer&)>;
@@ -61,7 +61,7 @@ class CertifiedServer final : public ::grpc::CallbackGenericService {
       throw std::runtime_error(fmt::format("cannot listen on {}: the address is taken, or not of this machine", config.address));
   }
 
-  // A connection of TCP; the server's from here on.
+  // Takes ownership of a TCP connection.
   void take(int fd) {
     ::grpc::experimental::ExternalConnectionAcceptor::NewConnectionParameters connection;
     connection.fd = fd;
@@ -84,7 +84,7 @@ class CertifiedServer final : public ::grpc::CallbackGenericService {
   std::unique_ptr<::grpc::Server> server_;
 };
 
-// Checks who asks, and hands the streams of those who may to the listener's thread.
+// Authenticates clients and hands their streams to the listener's thread.
 struct Listener::State {
   State(ListenConfig given, OnIncoming handler)
       : config(std::move(given)), on_incoming(std::move(handler)), asking(static_cast<std::size_t>(config.max_streams) + 1) {}
@@ -92,7 +92,7 @@ struct Listener::State {
   ::grpc::ServerGenericBidiReactor* create(::grpc::GenericCallbackServerContext* context, CertifiedServer& server);
   ::grpc::ServerGenericBidiReactor* refuse(const ::grpc::GenericCallbackServerContext& context, const ::grpc::Status& status) const;
   ::grpc::Status check(const ::grpc::GenericCallbackServerContext& context, bool known) const;
-  // The name of its token, or "" where it has another right to enter; nothing where it has none.
+  // The name of its token, or "" if it is admitted otherwise; nullopt if it is not admitted.
   std::optional<std::string> find_client(const ::grpc::GenericCallbackServerContext& context) const;
   void listen();
   std::unique_ptr<CertifiedServer> make_server(const ListenConfig& certified);
@@ -111,10 +111,10 @@ struct Listener::State {
   bool serving = true;                   // likewise
   std::vector<std::string> tokens;       // likewise
   std::vector<NamedToken> named_tokens;  // likewise
-  ListenConfig certificates;             // of the newest server; the thread's that renews
-  std::mutex taking;                     // of connections: held while the newest server gets one
+  ListenConfig certificates;             // of the newest server; used only by the renewing thread
+  std::mutex taking;                     // held while the newest server takes a connection
   std::vector<std::unique_ptr<CertifiedServer>>
-      servers;                         // the thread's that renews; the last takes connections, others keep those they have
+      servers;                         // used only by the renewing thread; the last takes connections, others keep theirs
   std::unique_ptr<Acceptor> acceptor;  // of TCP; null for Unix sockets
   std::thread thread;
 };
@@ -171,7 +171,7 @@ std::optional<std::string> Listener::State::find_client(const ::grpc::GenericCal
 
 void Listener::State::listen() {
   const Address address = parse_address(config.address);
-  (void)server_credentials(config, address);  // what is wrong with them is said before the address is taken
+  (void)server_credentials(config, address);  // reports invalid ones before the address is taken
   if (!address.is_unix) {
     acceptor = std::make_unique<Acceptor>(
         address, Acceptor::Limits{config.max_connections, config.max_per_address, config.keep_alive.timeout}, handlers());
@@ -211,8 +211,8 @@ void Listener::State::renew(const ListenConfig& renewed) {
   retire_servers();
 }
 
-// Those without a stream have nothing to keep. The one before the newest may be about to get some, from connections that it just took: it
-// stays until the next renewal. So there are at most two and one for each stream that outlives renewals.
+// Servers without streams are shut down. The one before the newest may still get streams from connections that it just took, so it stays
+// until the next renewal. So there are at most two servers, and one for each stream that outlives renewals.
 void Listener::State::retire_servers() {
   constexpr std::size_t kKept = 2;
   std::vector<std::unique_ptr<CertifiedServer>> idle;
@@ -227,7 +227,7 @@ void Listener::State::retire_servers() {
       }
     }
   }
-  for (const auto& server : idle) server->shutdown(Timeout(0));  // without the lock: a stream that comes now asks for it when it ends
+  for (const auto& server : idle) server->shutdown(Timeout(0));  // without the lock: a stream that comes now takes it when it ends
 }
 
 Acceptor::Handlers Listener::State::handlers() {

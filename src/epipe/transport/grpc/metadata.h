@@ -11,7 +11,7 @@
 #include "epipe/transport/network_config.h"
 #include "epipe/transport/refused.h"
 
-// What travels beside the pieces when a stream is opened, and how it is checked.
+// The metadata sent when a stream is opened, and how it is checked.
 namespace epipe::transport {
 
 inline constexpr const char* kMethod = "/epipe.Link/Open";
@@ -23,24 +23,24 @@ inline constexpr std::size_t kMaxAboutBytes = 4096;
 
 using Metadata = std::multimap<::grpc::string_ref, ::grpc::string_ref>;
 
-// "session" <-> "epipe-about-session". Throws std::invalid_argument for names and values that gRPC does not carry.
+// "session" <-> "epipe-about-session". Throws std::invalid_argument for names and values that gRPC cannot carry.
 std::map<std::string, std::string> to_metadata(const std::map<std::string, std::string>& about);
 std::map<std::string, std::string> about_of(const Metadata& metadata);
 
-// The value, or "" where there is none.
+// The value, or "" if there is none.
 std::string value_of(const Metadata& metadata, const char* key);
 
 // "Bearer ...". Throws std::invalid_argument, without the token, when it cannot be sent.
 std::string bearer(const std::string& token);
-// Takes the same time whichever token it is and wherever a wrong one differs.
+// Constant time: independent of which token matches and where a wrong one differs.
 bool any_token(const std::vector<std::string>& tokens, const std::string& authorization);
-// The name of the token that was shown, or nothing where it is none of these. The same promise.
+// The name of the matching token, or nullopt if none matches. Also constant time.
 std::optional<std::string> name_of_token(const std::vector<NamedToken>& tokens, const std::string& authorization);
 
 ::grpc::Status refusal_status(Refusal why, const std::string& text);
-// kOther where no refusal has this code.
+// kOther if no refusal has this code.
 Refusal refusal_of(::grpc::StatusCode code);
-// Refused, where the listener said so, or ConnectionLost.
+// Throws Refused if the listener refused, otherwise ConnectionLost.
 [[noreturn]] void throw_refused(const std::string& peer, ::grpc::StatusCode code, const std::string& text);
 
 }  // namespace epipe::transport

@@ -10,7 +10,7 @@
 namespace epipe::transport {
 namespace {
 
-// One piece where both links are gRPC's, otherwise one message.
+// Forwards one piece if both links are gRPC's, otherwise one message.
 class Forwarder {
  public:
   Forwarder(Link& from, Link& to)
@@ -43,7 +43,7 @@ class Forwarder {
   Bytes message_;
 };
 
-// Until `from` ends: the reason.
+// Forwards until `from` ends; returns the reason.
 std::string forward(Link& from, Link& to, const std::function<void(std::size_t bytes)>& on_piece) {
   Forwarder forwarder(from, to);
   while (true) {
@@ -72,7 +72,7 @@ struct Relay::State {
   std::thread there;
   std::thread back;
 
-  // A side that takes nothing any more has ended, too; but it may have said something last, which the other thread reads first.
+  // A side that takes nothing any more has ended, too; but it may have sent a last message, which the other thread reads first.
   void run(Link& from, Link& to) {
     const auto on_piece = [this, from_a = &from == a.get()](std::size_t bytes) {
       if (observer.on_piece) observer.on_piece(from_a, bytes);

@@ -7,7 +7,7 @@
 namespace epipe::transport {
 namespace {
 
-// Of the verified certificate; empty without one.
+// A property of the verified certificate; empty without one.
 std::string property(const ::grpc::CallbackServerContext& context, const char* name) {
   const auto auth = context.auth_context();
   if (!auth || !auth->IsPeerAuthenticated()) return {};

@@ -11,14 +11,14 @@
 
 namespace epipe::transport {
 
-// The listening side of a stream. Made when the client asks; pieces flow once it is accepted.
+// The listening side of a stream. Created on the client's request; pieces flow once it is accepted.
 class ServerStream final : public Stream, private ::grpc::ServerGenericBidiReactor {
  public:
-  // `on_done` is called by gRPC once it is done with the stream.
+  // gRPC calls `on_done` once it is done with the stream.
   ServerStream(::grpc::GenericCallbackServerContext& context, const ListenConfig& config, std::string token_name,
                std::function<void(ServerStream*)> on_done);
 
-  // For gRPC, which owns the stream from here on together with whoever handles it.
+  // For gRPC, which from here on shares ownership of the stream with its handler.
   ::grpc::ServerGenericBidiReactor* start();
   void accept();
   void refuse(Refusal why, const std::string& text);

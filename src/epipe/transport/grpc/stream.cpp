@@ -119,7 +119,7 @@ void Stream::on_over() {
   changed_.notify_all();
 }
 
-// What to ask gRPC for next. A closed stream goes on reading, because the peer's end shows there.
+// What to request from gRPC next. A closed stream goes on reading, because that shows when the peer ends.
 Stream::Step Stream::next_step() {
   Step step;
   if (!begun_) return step;
@@ -138,7 +138,7 @@ Stream::Step Stream::next_step() {
   return step;
 }
 
-// Once: when nothing is under way, and no thread is about to ask for something it decided on before.
+// True once: when nothing is under way, and no thread is about to make a request it decided on before.
 bool Stream::can_release() {
   if (!ended_ || !finished_ || reading_ || writing_ || asking_ > 0 || released_) return false;
   released_ = true;
@@ -163,7 +163,7 @@ void Stream::advance(std::unique_lock<std::mutex>& lock) {
   if (step.release) release();
 }
 
-// Pieces of a closed stream are written as long as the peer takes them. Each time takes a new alarm: one must not be set by its own call.
+// Pieces of a closed stream are written as long as the peer takes them. Each call needs a new alarm: an alarm must not set itself again.
 void Stream::linger() {
   auto alarm = std::make_unique<::grpc::Alarm>();
   alarm->Set(std::chrono::system_clock::now() + kLinger, [weak = weak_from_this()](bool expired) {

@@ -13,21 +13,21 @@
 
 namespace epipe::transport {
 
-// One gRPC stream as two bounded rows of pieces, whichever side of it this is. Threads of ours wait here; gRPC's threads call the
-// protected functions and never wait. No operation of gRPC is started with the mutex held, because it may call back at once.
+// One gRPC stream as two bounded queues of pieces, on either side. Our threads wait here; gRPC's threads call the protected functions and
+// never wait. No gRPC operation is started with the mutex held, because it may call back at once.
 class Stream : public std::enable_shared_from_this<Stream> {
  public:
   virtual ~Stream() = default;
 
-  // Waits for room. Throws Closed, or ConnectionLost, also when the peer took nothing for the send timeout.
+  // Waits for room. Throws Closed or ConnectionLost; the latter also when the peer took nothing for the send timeout.
   void write(::grpc::ByteBuffer piece);
-  // The next piece; false when none came in time. Throws Closed or ConnectionLost; what arrived before the peer left comes first.
+  // The next piece; false if none came in time. Throws Closed or ConnectionLost, after all pieces that arrived before the peer left.
   bool read(::grpc::ByteBuffer& piece, Timeout timeout);
-  // Ends all waits here. Pieces already taken are still written for a short while, then the peer learns that it was closed, and why.
+  // Ends all waits here. Queued pieces are still written for a short while, then the peer learns that the stream was closed, and why.
   void close(const std::string& reason);
-  // Like a peer that is gone: for a stream whose bytes make no sense.
+  // Treats the peer as gone: for a stream with invalid bytes.
   void cancel_because(const std::string& reason);
-  // Until gRPC is done with the stream, which after close() does not take long.
+  // Waits until gRPC is done with the stream, which is soon after close().
   void wait_over();
 
   const std::string& peer() const { return peer_; }
@@ -35,23 +35,23 @@ class Stream : public std::enable_shared_from_this<Stream> {
  protected:
   Stream(std::string peer, Timeout send_timeout) : peer_(std::move(peer)), send_timeout_(send_timeout) {}
 
-  // What gRPC is asked to do; each is called once at a time, and answered by the functions below.
+  // Requests to gRPC; each has at most one call outstanding, which is answered by the functions below.
   virtual void start_read(::grpc::ByteBuffer* piece) = 0;
   virtual void start_write(const ::grpc::ByteBuffer* piece) = 0;
   virtual void finish(const std::string& reason) = 0;  // nothing more will be written
-  virtual void release() = 0;                          // nothing more will be asked for
-  virtual void cancel() = 0;                           // everything under way fails, soon
+  virtual void release() = 0;                          // nothing more will be requested
+  virtual void cancel() = 0;                           // everything under way fails soon
 
   void begin();                          // the stream is open: pieces may flow
   void on_read(bool ok);                 // after start_read
   void on_write(bool ok);                // after start_write
   void on_ended();                       // the peer left, or the connection broke
   void on_over();                        // gRPC is done; after on_lost, except for a stream that was closed here
-  void on_lost(const std::string& why);  // the first reason stays
+  void on_lost(const std::string& why);  // the first reason is kept
 
   std::mutex mutex_;
-  std::condition_variable changed_;  // waited for by one reader, one writer and those that close
-  bool lost_ = false;                // the peer is gone, for the reason
+  std::condition_variable changed_;  // one reader, one writer and the closing threads wait for it
+  bool lost_ = false;                // the peer is gone; reason_ says why
   std::string reason_;
 
  private:
@@ -77,14 +77,14 @@ class Stream : public std::enable_shared_from_this<Stream> {
   bool begun_ = false;
   bool reading_ = false;
   bool writing_ = false;
-  bool ended_ = false;     // nothing more will come
+  bool ended_ = false;     // nothing more will arrive
   bool closed_ = false;    // by our side
   bool finished_ = false;  // finish() was called
   int asking_ = 0;         // threads between next_step() and the calls it decided on
   bool released_ = false;
   bool over_ = false;
-  int written_ = 0;                       // pieces, since the alarm was set
-  std::unique_ptr<::grpc::Alarm> alarm_;  // ends a stream that was closed but whose peer takes nothing
+  int written_ = 0;                       // pieces written since the alarm was set
+  std::unique_ptr<::grpc::Alarm> alarm_;  // ends a closed stream whose peer takes nothing
 };
 
 }  // namespace epipe::transport

@@ -4,7 +4,7 @@
 
 namespace epipe::transport {
 
-// gRPC over TLS: client and server across a network one does not own.
+// gRPC over TLS: client and server across an untrusted network.
 Part grpc_part();
 
 }  // namespace epipe::transport

@@ -14,12 +14,12 @@ namespace {
 
 constexpr std::int32_t kNoToken = -1;
 
-// What the tokens of a word begin as, before any are merged.
+// The initial tokens of a word, before any are merged.
 struct Alphabet {
   std::array<std::int32_t, 256> bytes{};                    // byte level
   std::unordered_map<char32_t, std::int32_t> characters{};  // otherwise
-  std::int32_t unknown = kNoToken;                          // kNoToken: what is not in the alphabet is left out
-  bool fuse_unknown = false;                                // several unknown ones beside each other are one
+  std::int32_t unknown = kNoToken;                          // kNoToken: characters outside the alphabet are left out
+  bool fuse_unknown = false;                                // adjacent unknown ones become one
 };
 
 class BpeModel final : public WordModel {
@@ -59,7 +59,7 @@ class BpeModel final : public WordModel {
   MergeTable merges_;
   Alphabet alphabet_;
   bool byte_level_;
-  TokenTable whole_;  // words that are tokens as they are, whatever the merges say; by their bytes
+  TokenTable whole_;  // words that are whole tokens, whatever the merges; by their bytes
 };
 
 std::int32_t id_in(const TokenTable& vocabulary, std::string_view token, const Component& asking) {

@@ -8,25 +8,25 @@
 
 namespace epipe::data {
 
-// What is wrong with a tokenizer.json, or with a text it cannot take. Tokenizer catches it and returns a Result.
+// An error in a tokenizer.json, or a text it cannot handle. Tokenizer catches it and returns a Result.
 class BadTokenizer : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
 };
 
-// One part of a tokenizer.json, and where in the file it stands ("pre_tokenizer.pretokenizers[1]"). Every getter throws BadTokenizer that
-// names the place where the file says something else than it must.
+// One part of a tokenizer.json, and its path in the file ("pre_tokenizer.pretokenizers[1]"). Every getter throws BadTokenizer with that
+// path if the value is not of the expected kind.
 class Component {
  public:
   Component(const nlohmann::json& value, std::string where) : value_(&value), where_(std::move(where)) {}
 
   const nlohmann::json& value() const { return *value_; }
   const std::string& where() const { return where_; }
-  // Null stands for a component that is not there.
+  // Null means a missing component.
   bool absent() const { return value_->is_null(); }
   bool has(const char* name) const { return value_->is_object() && value_->contains(name) && !(*value_)[name].is_null(); }
 
-  Component at(const char* name) const;  // a member; null where there is none
+  Component at(const char* name) const;  // a member; null if there is none
   std::vector<Component> list() const;   // the entries of a list
   std::vector<Component> list(const char* name) const { return at(name).list(); }
 
@@ -38,7 +38,7 @@ class Component {
   std::int64_t number(std::int64_t most) const;
 
   [[noreturn]] void fail(std::string_view message) const;
-  // The type is none that epipe has.
+  // For a type that epipe does not have.
   [[noreturn]] void unsupported(std::string_view known) const;
 
  private:

@@ -13,7 +13,7 @@ void replace_all(std::string& text, std::string_view from, std::string_view to) 
   for (std::size_t at = text.find(from); at != std::string::npos; at = text.find(from, at + to.size())) text.replace(at, from.size(), to);
 }
 
-// English punctuation back where it belongs, as Hugging Face's `cleanup` does it.
+// Removes blanks before English punctuation, like Hugging Face's `cleanup`.
 void clean_up(std::string& token) {
   constexpr std::array<std::pair<std::string_view, std::string_view>, 11> kChanges = {{{" .", "."},
                                                                                        {" ?", "?"},

@@ -8,7 +8,7 @@
 
 namespace epipe::data {
 
-// Changes the texts of tokens step by step until they only need to be put together: ByteLevel, WordPiece, Fuse, or several in Sequence.
+// Transforms the texts of tokens step by step until they only need to be concatenated: ByteLevel, WordPiece, Fuse, or several in Sequence.
 using TokenDecoder = std::function<void(std::vector<std::string>& tokens)>;
 
 // Without a decoder the tokens are joined by blanks. Throws BadTokenizer.

@@ -33,7 +33,7 @@ void append_decomposed(char32_t point, utf8proc_option_t options, Points& out) {
 
 int combining_class(utf8proc_int32_t point) { return utf8proc_get_property(point)->combining_class; }
 
-// The canonical order of each run of marks. The library's own takes quadratic time for a long run.
+// Puts each run of marks into canonical order. The library's own function takes quadratic time for a long run.
 void order_marks(Points& points) {
   for (auto begin = points.begin(); begin != points.end();) {
     if (combining_class(*begin) == 0) {
@@ -59,7 +59,7 @@ void append_normal(std::string_view text, NormalForm form, std::string& out) {
 
 bool is_ascii(char c) { return static_cast<unsigned char>(c) < 0x80; }
 
-// Where the next run of bytes begins that normalizing may change: the ASCII character in front of others may join with them.
+// Where the next run of bytes that normalizing may change begins: it may also combine with the ASCII character before it.
 std::size_t plain_end(std::string_view text, std::size_t from) {
   std::size_t at = from;
   while (at < text.size() && is_ascii(text[at])) ++at;

@@ -15,7 +15,7 @@ bool is_ideograph(char32_t p) {
          (p >= 0x2b740 && p <= 0x2b81f) || (p >= 0x2b920 && p <= 0x2ceaf) || (p >= 0xf900 && p <= 0xfaff) || (p >= 0x2f800 && p <= 0x2fa1f);
 }
 
-// Without control characters, and with blanks for white space.
+// Removes control characters, and replaces white space by blanks.
 std::string cleaned(std::string_view text) {
   std::string out;
   out.reserve(text.size());
@@ -31,7 +31,7 @@ std::string cleaned(std::string_view text) {
   return out;
 }
 
-// Every ideograph a word of its own.
+// Makes every ideograph a separate word.
 std::string with_spaced_ideographs(std::string_view text) {
   std::string out;
   out.reserve(text.size());

@@ -8,8 +8,8 @@
 
 namespace epipe::data {
 
-// Changes text before it is split: NFC, NFD, NFKC, NFKD, Lowercase, StripAccents, BertNormalizer, or several in Sequence. Empty: text
-// stays as it is.
+// Transforms text before it is split: NFC, NFD, NFKC, NFKD, Lowercase, StripAccents, BertNormalizer, or several in Sequence. Empty: leaves
+// the text unchanged.
 using Normalizer = std::function<std::string(std::string_view text)>;
 
 // Throws BadTokenizer.

@@ -8,13 +8,13 @@
 
 namespace epipe::data {
 
-// Ids and, of the same size, which of two texts each belongs to, as BERT counts them.
+// Ids and, for each, which of two texts it belongs to (BERT's token types).
 struct Encoding {
   TokenIds ids;
   TokenIds types;
 };
 
-// How one text or two become one sequence: where they stand and which special tokens stand around them.
+// How one text or two become one sequence: their order and the special tokens around them.
 struct Template {
   struct Piece {
     int text = -1;  // 0: the first text, 1: the second; -1: the tokens below
@@ -24,22 +24,22 @@ struct Template {
   std::vector<Piece> pieces;
 
   std::size_t special_tokens() const;
-  // Special tokens only where asked for.
+  // Adds special tokens only if `special`.
   Encoding apply(const std::vector<TokenIds>& texts, bool special) const;
 };
 
-// Of TemplateProcessing, BertProcessing, RobertaProcessing; ByteLevel changes no ids, and a Sequence may hold one of the others.
+// TemplateProcessing, BertProcessing or RobertaProcessing; ByteLevel changes no ids, and a Sequence may contain one of the others.
 struct PostProcessor {
   Template single = {{{0, {}, 0}}};
   Template pair = {{{0, {}, 0}, {1, {}, 1}}};
 
-  // Whether the special tokens around pairs tell the texts apart by type.
+  // Whether the pair template gives the two texts different types.
   bool has_types = false;
 };
 // Throws BadTokenizer.
 PostProcessor make_post_processor(const Component& post_processor);
 
-// Drops tokens from the end of the longest text, of the last among equals, until they are at most `most` together.
+// Drops tokens from the end of the longest text, of the last among equals, until at most `most` are left in total.
 void truncate_longest_first(std::vector<TokenIds>& texts, std::size_t most);
 
 }  // namespace epipe::data

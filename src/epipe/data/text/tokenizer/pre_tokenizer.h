@@ -9,8 +9,8 @@ namespace epipe::data {
 
 using WordSink = std::function<void(std::string_view word)>;
 
-// Splits normalized text into words, which it hands over one after the other, so that a text of any length needs no list of them:
-// ByteLevel, Split, Digits, BertPreTokenizer, or several in Sequence.
+// Splits normalized text into words, which it passes on one by one, so that a text of any length needs no list of them: ByteLevel, Split,
+// Digits, BertPreTokenizer, or several in Sequence.
 struct PreTokenizer {
   std::function<void(std::string_view text, const WordSink& sink)> split;
   bool byte_level = false;  // the vocabulary names the bytes of a word, not its characters

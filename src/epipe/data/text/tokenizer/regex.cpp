@@ -30,7 +30,7 @@ std::string message_of(int error) {
   throw BadTokenizer(fmt::format("the pattern {}: {}", printable(pattern, 120), reason));
 }
 
-// Oniguruma's white space and word characters are sets that PCRE2 has under no short name; inside [] and outside.
+// Oniguruma's sets of white space and word characters have no short name in PCRE2; inside [] and outside.
 std::string_view set_of(char letter) {
   switch (letter) {
     case 's': return R"(\t-\r\x{85}\p{Z})";

@@ -12,11 +12,11 @@ namespace epipe::data {
 // A regular expression in the syntax of tokenizer.json (Oniguruma's), run by PCRE2. Any thread may search.
 class Regex {
  public:
-  // Throws BadTokenizer where the pattern is none, uses what PCRE2 lacks, or epipe is built without PCRE2.
+  // Throws BadTokenizer if the pattern is invalid, uses a feature PCRE2 lacks, or epipe is built without PCRE2.
   explicit Regex(std::string_view pattern);
 
-  // Calls `found` with begin and end of every match in `text` (UTF-8), from the left, none overlapping. Throws BadTokenizer where a match
-  // takes more steps than any sensible pattern does.
+  // Calls `found` with begin and end of every match in `text` (UTF-8), from left to right, without overlaps. Throws BadTokenizer if a match
+  // takes more steps than any reasonable pattern needs.
   void each_match(std::string_view text, const std::function<void(std::size_t begin, std::size_t end)>& found) const;
 
  private:

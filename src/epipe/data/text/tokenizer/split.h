@@ -8,13 +8,13 @@
 
 namespace epipe::data {
 
-// Calls the second argument with begin and end of each match, from the left.
+// Calls `found` with begin and end of each match, from left to right.
 using Matcher = std::function<void(std::string_view text, const std::function<void(std::size_t begin, std::size_t end)>& found)>;
 
-// What becomes of a match: a word of its own, nothing, a part of the word before or after it, or one word with the matches beside it.
+// What happens to a match: it becomes a separate word, is removed, joins the previous or next word, or joins adjacent matches.
 enum class SplitBehavior : char { kIsolated, kRemoved, kMergedWithPrevious, kMergedWithNext, kContiguous };
 
-// `inverted`: what lies between the matches is treated as the matches are, and the other way round.
+// `inverted`: swaps the roles of the matches and the text between them.
 void split_by(const Matcher& matcher, SplitBehavior behavior, bool inverted, std::string_view text, const WordSink& sink);
 
 // The pre-tokenizer Split.

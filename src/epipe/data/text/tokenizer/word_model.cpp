@@ -10,7 +10,7 @@ namespace {
 
 constexpr std::size_t kShards = 16;
 constexpr std::size_t kMostWordsOfShard = std::size_t{1} << 16;
-constexpr std::size_t kMostCachedBytes = 64;  // of one word
+constexpr std::size_t kMostCachedBytes = 64;  // per word
 
 // Most words of a text were seen before.
 class RememberedWords final : public WordModel {

@@ -12,7 +12,7 @@
 
 namespace epipe::data {
 
-// Lets a map of strings be searched without making one.
+// Lets a map of strings be searched without making a string.
 struct TextHash {
   using is_transparent = void;
   std::size_t operator()(std::string_view text) const { return std::hash<std::string_view>()(text); }
@@ -26,7 +26,7 @@ using TokenTable = TextMap<std::int32_t>;
 // The model's {"token": id}. Throws BadTokenizer.
 TokenTable read_vocabulary(const Component& model);
 
-// The tokens of one word. Any thread may ask.
+// Encodes one word. Any thread may call it.
 class WordModel {
  public:
   virtual ~WordModel() = default;
@@ -35,10 +35,9 @@ class WordModel {
 
 // Byte pairs, or with `byte_level` false pairs of characters, merged by rank.
 std::unique_ptr<WordModel> make_bpe_model(const Component& model, const TokenTable& vocabulary, bool byte_level);
-// The longest piece of the vocabulary that fits, again and again; the unknown token where none does.
+// Repeatedly takes the longest matching piece of the vocabulary; gives the unknown token if none matches.
 std::unique_ptr<WordModel> make_word_piece_model(const Component& model, const TokenTable& vocabulary);
-// BPE or WordPiece by the model's type; where it has none, as old files do, by what it holds. Remembers words seen before. Throws
-// BadTokenizer.
+// BPE or WordPiece by the model's type or, in old files without a type, by its fields. Caches words. Throws BadTokenizer.
 std::unique_ptr<WordModel> make_word_model(const Component& model, const TokenTable& vocabulary, bool byte_level);
 
 }  // namespace epipe::data
