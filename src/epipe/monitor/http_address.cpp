@@ -5,6 +5,7 @@
 #include <netdb.h>
 #include <netinet/in.h>
 
+#include <algorithm>
 #include <array>
 #include <charconv>
 #include <cstring>
@@ -70,12 +71,12 @@ HttpAddress parse_http_address(const std::string& text) {
 }
 
 bool may_be_asked_as(std::string_view host_header, const HttpAddress& address) {
-  std::string host(host_header);
-  if (!host.empty() && host.front() == '[') {
-    host = host.substr(1, host.find(']') - 1);
-  } else {
-    host = host.substr(0, host.rfind(':'));
-  }
+  const bool bracketed = host_header.starts_with('[');
+  const auto end = std::min(host_header.find(bracketed ? ']' : ':'), host_header.size());
+  const std::string host(host_header.substr(bracketed ? 1 : 0, bracketed ? end - 1 : end));
+  std::string_view port = host_header.substr(std::min(end + (bracketed ? 1 : 0), host_header.size()));
+  if (port.starts_with(':')) port.remove_prefix(1);
+  if (port.find_first_not_of("0123456789") != std::string_view::npos) return false;
   return host == "localhost" || host == address.host || is_number(host);
 }
 

@@ -175,8 +175,12 @@ CheckpointList Checkpoints::verify() const {
 Checkpoint Checkpoints::load(std::uint64_t step) const {
   const Reader files(folder_ + "/" + checkpoint_name(step));
   auto model = files.read(kModel);
+  if (model.metadata["step"] != std::to_string(step) || !model.metadata.contains("config")) {
+    throw std::runtime_error(
+        fmt::format("cannot resume: {}/{}/{} does not say that it is of step {}", folder_, checkpoint_name(step), kModel, step));
+  }
   Checkpoint checkpoint;
-  checkpoint.step = std::stoull(model.metadata.at("step"));
+  checkpoint.step = step;
   checkpoint.config = model.metadata.at("config");
   checkpoint.model = std::move(model.tensors);
   checkpoint.optimizer = files.read(kOptimizer).tensors;
