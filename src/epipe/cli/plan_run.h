@@ -8,11 +8,11 @@
 
 namespace epipe::cli {
 
-// Whether epipe train plans by itself: with servers, and nothing said about cuts, chunks, schedule or codecs.
+// Whether epipe train plans automatically: with servers, and without flags for cuts, chunks, schedule or codecs.
 bool plans_itself(const train::TrainConfig& config, const CLI::App& command);
 
-// The configuration with a plan in it, which is said in one line. Measures this machine, the link and the servers; where they cannot be
-// reached it tries again, as training does. Throws std::invalid_argument where no plan fits.
+// The configuration with a plan, which is printed in one line. Measures this machine, the link and the servers; if they cannot be reached
+// it retries, like training. Throws std::invalid_argument if no plan fits.
 train::TrainConfig planned(const train::Registry& registry, const train::TrainConfig& config, const transport::ConnectConfig& dial,
                            bool place_is_given);
 
