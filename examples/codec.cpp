@@ -1,4 +1,4 @@
-// A codec by itself on one's own tensors: codec [FILE]; the last frame goes to FILE, which `epipe codec decode` reads.
+// A codec by itself on your own tensors: codec [FILE]; the last frame goes to FILE, which `epipe codec decode` reads.
 #include <epipe/epipe.h>
 #include <torch/torch.h>
 
@@ -7,7 +7,7 @@
 
 int main(int argc, char** argv) {
   torch::manual_seed(1);
-  // A feature map as networks have them: smooth, mostly small.
+  // A typical feature map: smooth, mostly small.
   const auto x = torch::relu(torch::avg_pool2d(torch::randn({8, 32, 34, 34}), 3, 1));
   std::vector<std::byte> frame;
   for (const char* const spec : {"none", "fp16", "uniform:4", "ec:2", "dct:0.5", "topk:0.1>fp16"}) {

@@ -1,4 +1,4 @@
-// A Sequential, cut in a training loop of one's own: own_loop [CODEC [FILE]]; the weights go to FILE.
+// A Sequential, cut in your own training loop: own_loop [CODEC [FILE]]; the weights go to FILE.
 #include <epipe/epipe.h>
 
 #include <iostream>

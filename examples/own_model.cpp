@@ -1,4 +1,4 @@
-// The program `epipe` with a model, data and a loss of one's own: own_model train --model mynet --data stripes --loss smoothed ...
+// The program `epipe` with your own model, data and loss: own_model train --model mynet --data stripes --loss smoothed ...
 // A server for it is the same program: own_model serve ...
 #include <epipe/epipe.h>
 
@@ -8,7 +8,7 @@
 
 namespace {
 
-// Images of 8 classes: stripes, the wider the higher the class, that begin anywhere.
+// Images of 8 classes: stripes with random offset, wider for higher classes.
 class Stripes final : public epipe::Dataset {
  public:
   explicit Stripes(std::int64_t size) : size_(size) {}

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Fails when a folder of src/epipe includes a folder that it may not see, when a folder that does without LibTorch includes it, when a
-header of ours is named by a path that hides its folder, or when the public header includes anything of ours.
+"""Fails when a folder of src/epipe includes a folder it must not, when a folder without LibTorch includes LibTorch, when an include path
+hides the folder of one of our headers, or when the public header includes anything of ours.
 
     check_layers.py [ROOT]    the folder src/epipe; by default the one beside this script's"""
 import pathlib
@@ -9,7 +9,7 @@ import sys
 
 TOP = "epipe.h"  # the library's own files, beside the folders
 
-# Which folder may include which, itself aside. What is not here is refused.
+# Which folders each folder may include, besides itself. Others are refused.
 MAY_INCLUDE = {
     "base": set(),
     "schedule": {"base"},

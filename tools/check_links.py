@@ -11,13 +11,13 @@ OTHER_SITES = re.compile(r"^[a-z]+:")
 
 
 def anchors(text):
-    """The names that headings get on a rendered page: lower case, without punctuation, hyphens for spaces."""
+    """The anchors of headings on a rendered page: lower case, without punctuation, hyphens for spaces."""
     headings = (line.lstrip("#").strip() for _, line in prose_lines(text) if line.startswith("#"))
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
 def problem(file, target):
-    """Why a link of `file` is broken; None where it is whole."""
+    """Why a link in `file` is broken; None if it works."""
     path, _, anchor = target.partition("#")
     page = (file.parent / path).resolve() if path else file
     if not page.exists():
@@ -30,7 +30,7 @@ def problem(file, target):
 def main(root):
     errors = []
     for file in files_below(root):
-        # A link may stand on two lines, so the prose is searched as one text.
+        # A link may span two lines, so the prose is searched as one text.
         prose = "\n".join(line for _, line in prose_lines(file.read_text()))
         for target in LINK.findall(prose):
             reason = None if OTHER_SITES.match(target) else problem(file, target)

@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
-"""Looks at a report as the browser understood it; tools/check_report.sh says how.
+"""Checks a report as rendered by a browser; see tools/check_report.sh.
 
-  probe PAGE COPY   the page with a script at its end that uses it and writes down what is visible
-  look DOM RUNS     fails unless every chart of so many runs was drawn
+  probe PAGE COPY   copies the page, with a script at its end that uses it and records what is visible
+  look DOM RUNS     fails unless every chart of RUNS runs was drawn
 """
 import html.parser
 import pathlib
 import sys
 
-CHARTS = {  # what each chart is drawn with, and how many of these three runs have at least, each
+CHARTS = {  # the element each chart is drawn with, and the least number of these per run
     "chart-train-loss": ("path", 2), "chart-val-loss": ("path", 2), "chart-train-accuracy": ("path", 2), "chart-val-accuracy": ("path", 2),
     "chart-bytes": ("rect", 4), "chart-time": ("rect", 12), "chart-error": ("path", 4), "chart-bits": ("path", 4)}
 TIMELINE_SPANS = 100
@@ -42,7 +42,7 @@ document.body.dataset.shown = document.querySelectorAll('svg .off').length;
 
 
 class Reader(html.parser.HTMLParser):
-    """The body's attributes, and those of the picture in each figure."""
+    """The attributes of the body, and of the picture in each figure."""
 
     def __init__(self):
         super().__init__()

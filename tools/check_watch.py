@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Looks at `epipe watch` in headless Chromium: charts move while a run goes on, switches, the keyboard's place and what is open survive
-that, it stands still when it is paused, 10,000 steps stay smooth, and nothing is on the console. Every control is reached and used by keys
-alone, a screen reader is told what there is, and texts can be read in dark and in light.
+"""Checks `epipe watch` in headless Chromium: charts move during a run; switches, keyboard focus and open sections survive updates; a paused
+page does not move; 10,000 steps stay smooth; every control works by keys alone; a screen reader finds names and roles; texts have contrast
+in dark and in light; and the console is empty.
 
     check_watch.py build/epipe [FOLDER]    FOLDER keeps screenshots"""
 import base64
@@ -16,7 +16,7 @@ import time
 import devtools
 
 STEPS = 10_000
-SLOWEST_FRAME_MS = 250  # of a headless browser without a GPU, on two shared cores
+SLOWEST_FRAME_MS = 250  # for a headless browser without a GPU, on two shared cores
 LOSS = "document.querySelector('#chart-train-loss path.line')?.getAttribute('d')"
 STEPS_SHOWN = "Number([...document.querySelectorAll('#overview dt')].find(dt => dt.textContent === 'steps').nextSibling.textContent)"
 FRAMES = """new Promise(done => {
@@ -119,7 +119,7 @@ def screenshot(browser, folder, name):
 
 
 def check_moving(program, scratch, folder):
-    """A run that goes on, side by side with a finished one."""
+    """A run in progress, side by side with a finished one."""
     run = scratch / "run"
     finished = scratch / "finished"
     flags = ["--place", "0,1,0", "--chunks", "2", "--codec", "dct:1"]
@@ -136,7 +136,7 @@ def check_moving(program, scratch, folder):
         browser.until("document.getElementById('live-state').textContent === 'following'")
         before, steps = browser.value(LOSS), browser.value(STEPS_SHOWN)
         browser.until(f"{LOSS} !== {json.dumps(before)} && {STEPS_SHOWN} > {steps}")
-        # A switch that is off, the keyboard's place and an open table survive what moves.
+        # A switch that is off, the keyboard focus and an open table survive updates.
         browser.value("const key = document.querySelector('#chart-bits button.key'); key.click(); key.focus();"
                       "document.querySelector('#details details').open = true; 0")
         steps = browser.value(STEPS_SHOWN)
@@ -174,7 +174,7 @@ def check_moving(program, scratch, folder):
         screenshot(browser, folder, "watch-two")
         both.terminate()
         browser.until("document.getElementById('live-state').textContent.includes('lost')")
-        return [text for text in browser.complaints if "ERR_" not in text]  # of the server that is gone
+        return [text for text in browser.complaints if "ERR_" not in text]  # caused by the stopped server
     finally:
         browser.close()
         for process in (training, watch, both):
@@ -183,7 +183,7 @@ def check_moving(program, scratch, folder):
 
 
 def check_long(program, scratch, folder):
-    """10,000 steps, and more every moment."""
+    """10,000 steps, and more all the time."""
     run = scratch / "long"
     run.mkdir()
     metrics = run / "metrics.jsonl"

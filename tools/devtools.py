@@ -1,4 +1,4 @@
-"""A headless Chromium that does what it is told, over its DevTools protocol; standard library only."""
+"""Controls a headless Chromium over its DevTools protocol; standard library only."""
 import base64
 import json
 import os
@@ -12,7 +12,7 @@ import urllib.request
 
 
 class WebSocket:
-    """As much of RFC 6455 as Chromium's DevTools need: text frames of any length, no extensions."""
+    """The part of RFC 6455 that Chromium's DevTools need: text frames of any length, no extensions."""
 
     def __init__(self, host, port, path, timeout=60):
         self.socket = socket.create_connection((host, port), timeout)
@@ -53,7 +53,7 @@ class WebSocket:
 
 
 class Browser:
-    """One page. `complaints` gathers what it writes to the console as an error, and exceptions nobody caught."""
+    """One page. `complaints` collects errors on its console and uncaught exceptions."""
 
     def __init__(self, *flags):
         self.profile = tempfile.TemporaryDirectory(ignore_cleanup_errors=True)
@@ -111,7 +111,7 @@ class Browser:
             if self.value(script):
                 return
             time.sleep(0.1)
-        raise TimeoutError(f"it never came to that: {script}")
+        raise TimeoutError(f"never became true: {script}")
 
     def close(self):
         self.process.terminate()

@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Writes a run directory as a training of three stages on two workers (--place 0,1,0) would leave it, with invented numbers."""
+"""Writes a run directory like a training with three stages on two workers (--place 0,1,0), with invented numbers."""
 import argparse
 import json
 import math
 import pathlib
 import random
 
-# codec: (bits per value, relative error, what it costs in accuracy)
+# codec: (bits per value, relative error, loss of accuracy)
 CODECS = {"none": (32.0, 0.0, 0.0), "sort:6+2": (8.02, 4.5e-5, 0.012), "uniform:4": (4.01, 6e-3, 0.06), "ec:2": (2.0, 2e-2, 0.02)}
 PLACE = [0, 1, 0]
 CHUNKS = 4
@@ -63,7 +63,7 @@ def metrics(rng, codec, epochs, steps):
 
 
 class Tracks:
-    """The events of a trace; every track does one thing after the other."""
+    """The events of a trace; every track does one thing at a time."""
 
     def __init__(self):
         self.free = {}

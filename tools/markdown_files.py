@@ -1,6 +1,6 @@
-"""The Markdown files of a folder, and what in them is not code. For check_links.py and check_line_length.py."""
+"""The Markdown files of a folder, and their prose. For check_links.py and check_line_length.py."""
 
-# Made by builds and runs, and the test of these checks.
+# Made by builds and runs, or tests of these checks.
 SKIPPED = {"build", "runs", "tests"}
 
 

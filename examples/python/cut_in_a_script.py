@@ -1,4 +1,4 @@
-"""A training script as it was, and two lines: what would it cost to cut this network here?
+"""An unchanged training script plus two lines: what would it cost to cut this network here?
 
     cut_in_a_script.py [FORWARD [BACKWARD]]    codecs of the cut, by default dct:1 and ec:2
 """

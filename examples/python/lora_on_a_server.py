@@ -1,10 +1,10 @@
-"""LoRA of a decoder of Hugging Face's, with its middle blocks on a server.
+"""LoRA for a Hugging Face decoder, with its middle blocks on a server.
 
     epipe serve --insecure &
     lora_on_a_server.py HOST:PORT DIR [--tls TLS]       # DIR: config.json and model.safetensors of a gpt2, llama, qwen2 or qwen3
 
-The client keeps text, embedding, the first and the last block, and computes them with transformers, frozen. The server gets the blocks between
-once, and trains thin matrices beside their weights. The model's own forward and loss are used as they are.
+The client keeps text, embedding, the first and the last block, and computes them with transformers, frozen. The server gets the blocks in
+between once, and trains thin matrices beside their weights. The model's own forward and loss are used unchanged.
 """
 
 import argparse
@@ -24,7 +24,7 @@ arguments = parser.parse_args()
 
 
 class Blocks(torch.nn.Module):
-    """In the place of a model's blocks: those of a stage."""
+    """Replaces a model's blocks by a stage."""
 
     def __init__(self, stage):
         super().__init__()

@@ -1,4 +1,4 @@
-"""MobileNetV2 of torchvision with its middle on a server.
+"""torchvision's MobileNetV2 with its middle on a server.
 
     epipe serve --insecure --models DIR &        # DIR holds a copy of middle.pt, which `remote_middle.py --save middle.pt` writes
     remote_middle.py HOST:PORT middle.pt [--tls TLS]

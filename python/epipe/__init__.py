@@ -1,6 +1,6 @@
-"""epipe: networks cut into stages on several machines, and codecs for what crosses the cuts.
+"""epipe: networks cut into stages on several machines, and codecs for the tensors that cross the cuts.
 
-A codec by itself; frames are those of `epipe codec encode`, byte for byte:
+A codec by itself; its frames equal the output of `epipe codec encode`, byte for byte:
 
     >>> import epipe, torch
     >>> x = torch.ones(8, 32, 16, 16)
@@ -8,7 +8,7 @@ A codec by itself; frames are those of `epipe codec encode`, byte for byte:
     >>> epipe.decode(frame).shape
     torch.Size([8, 32, 16, 16])
 
-What a cut would do to an existing training script:
+The effect of a cut on an existing training script:
 
     >>> y = epipe.cut(x, forward="dct:0.5", backward="ec:2")    # differentiable
 
@@ -18,14 +18,14 @@ The middle of a network on a server (`epipe serve`):
     >>> loss = criterion(head(stage(front(x))), labels); loss.backward()
     >>> optimizer.step(); stage.step()
 
-What is here:
+Contents:
 
     Codec, decode, codecs         tensors to frames and back
     cut, Cut                      a simulated cut, as a function and as a module
     RemoteStage                   a stage on a server; ServerFailed, ServerLost, RolledBack
-    train, report, metrics        the program `epipe`, and what it wrote; Metrics, which a notebook plots
+    train, report, metrics        the program `epipe`, and its output; Metrics, which a notebook plots
     plan                          which flags to train with
-    program                       where that program is
+    program                       the path of that program
 
 docs/python.md has a page about each.
 """

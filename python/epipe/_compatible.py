@@ -1,6 +1,6 @@
-"""Whether the PyTorch that is imported is the one this package was built for.
+"""Checks that the imported PyTorch is the one this package was built for.
 
-Checked before the extension is loaded: with another one the dynamic linker would end in a list of mangled names, or not at all.
+This happens before the extension is loaded: otherwise the dynamic linker might fail with a list of mangled names, or not fail at all.
 """
 
 import sys

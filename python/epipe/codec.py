@@ -8,7 +8,7 @@ MAX_BYTES = 1 << 32
 
 
 def as_tensor(x, name="x"):
-    """A tensor of a tensor or a NumPy array, without a copy where that is possible."""
+    """A tensor from a tensor or a NumPy array, without a copy if possible."""
     if isinstance(x, torch.Tensor):
         tensor = x
     elif hasattr(x, "__array_interface__"):
@@ -37,7 +37,7 @@ def _where_codecs_run(x):
 
 
 class Codec:
-    """Encodes tensors to frames, the very frames that cross a cut and that `epipe codec encode` writes.
+    """Encodes tensors to frames; the same frames cross a cut and are written by `epipe codec encode`.
 
         >>> codec = epipe.Codec("ec:2")
         >>> frame = codec.encode(torch.randn(32, 64, 256))
@@ -45,10 +45,10 @@ class Codec:
         True
 
     spec: "none", "dct:0.5", "topk:0.1>fp16", ...; `epipe.codecs()` lists them, docs/codecs.md describes them.
-    threads: that share the work; they change no byte.
+    threads: number of threads that share the work; it does not change the frames.
 
-    Some codecs remember something of a tensor for the next one (where the rate control stood, a warm start): `state_dict()`.
-    Threads may share a codec; they take turns. Raises ValueError for a wrong spec.
+    Some codecs keep state between tensors (rate control, a warm start): `state_dict()`. Threads may share a codec; they take turns. Raises
+    ValueError for a wrong spec.
     """
 
     def __init__(self, spec, threads=1):
@@ -56,7 +56,7 @@ class Codec:
 
     @property
     def spec(self):
-        """As `Codec` takes it."""
+        """The spec, in the form `Codec` takes."""
         return self._codec.spec
 
     def encode(self, x, frozen=False):
@@ -65,24 +65,24 @@ class Codec:
             >>> len(epipe.Codec("fp16").encode(torch.zeros(1000))) < 2100
             True
 
-        frozen: leave the codec's memory as it is, as for validation. Raises TypeError for what is no such tensor and ValueError for
-        NaN and Inf. Other threads of Python run meanwhile.
+        frozen: do not change the codec's state, e.g. for validation. Raises TypeError for anything else and ValueError for NaN and Inf.
+        Releases the GIL.
         """
         return self._codec.encode(_where_codecs_run(x), frozen)
 
     def encode_view(self, x, frozen=False):
-        """The same frame as a memoryview, without a copy: for large frames that are sent or written and then forgotten.
+        """The same frame as a memoryview, without a copy: for large frames that are sent or written and then dropped.
 
             >>> epipe.decode(codec.encode_view(torch.zeros(8))).shape
             torch.Size([8])
 
-        It stays as it is for as long as anything refers to it; then the codec uses its memory for a later frame. Into `bytes` an
-        uncompressed tensor takes several times as long, because their memory is new each time.
+        It is valid as long as anything refers to it; then the codec reuses its memory for a later frame. For an uncompressed tensor
+        `encode` takes several times as long, because `bytes` need new memory each time.
         """
         return memoryview(self._codec.encode_view(_where_codecs_run(x), frozen))
 
     def state_dict(self):
-        """What the codec remembers, by name; empty for most.
+        """The codec's state, by name; empty for most.
 
             >>> epipe.Codec("uniform:8").state_dict()
             {}
@@ -90,7 +90,7 @@ class Codec:
         return self._codec.state()
 
     def load_state_dict(self, state):
-        """Goes on from what `state_dict()` of a codec with the same spec gave.
+        """Continues from the `state_dict()` of a codec with the same spec.
 
             >>> again = epipe.Codec("ec:2"); again.load_state_dict(codec.state_dict())
         """
@@ -110,14 +110,14 @@ def _restored(spec, threads, state):
 
 
 def decode(frame, device=None, max_bytes=MAX_BYTES, out=None):
-    """The tensor of a frame, whichever codec made it.
+    """Decodes a frame of any codec.
 
         >>> epipe.decode(epipe.Codec("none").encode(torch.tensor([1.0, 2.0])))
         tensor([1., 2.])
 
-    frame: bytes, bytearray, memoryview or a NumPy array of uint8. Nothing in it is trusted: what is damaged raises ValueError, and
-    nothing above `max_bytes` is allocated. device: where it is decoded, the CPU by default. out: a tensor on the CPU to read into,
-    of the frame's shape and type; for large tensors that saves most of the time of an uncompressed frame.
+    frame: bytes, bytearray, memoryview or a NumPy array of uint8; it is not trusted: a damaged frame raises ValueError, and at most
+    `max_bytes` are allocated. device: where to decode, by default the CPU. out: a CPU tensor to decode into, of the frame's shape and
+    type; for large uncompressed frames this saves most of the time.
     """
     if out is not None:
         out = _checked_out(out, device)
@@ -139,7 +139,7 @@ def _checked_out(out, device):
 
 
 def codecs():
-    """What a spec may name; capital letters stand for numbers.
+    """The available codecs; capital letters stand for numbers.
 
         >>> "dct:N" in epipe.codecs()
         True

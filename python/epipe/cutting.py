@@ -1,4 +1,4 @@
-"""A simulated cut: what coding would do to activations on their way forward and to gradients on their way back."""
+"""A simulated cut: the effect of coding on activations in the forward and on gradients in the backward."""
 
 import torch
 from torch.autograd.function import once_differentiable
@@ -7,7 +7,7 @@ from .codec import Codec, as_tensor, decode
 
 
 class _Direction:
-    """One direction of a cut: its codec, and what crossed."""
+    """One direction of a cut: its codec and its counts."""
 
     def __init__(self, spec):
         self.codec = Codec(spec)
@@ -42,7 +42,7 @@ class _CutFunction(torch.autograd.Function):
     def forward(ctx, x, there, back, frozen, measure):
         ctx.back, ctx.frozen, ctx.measure = back, frozen, measure
         y = there.cross(x, frozen, measure)
-        # What topk dropped on the way forward has no part in the result, so its gradient is dropped on the way back, as at a real cut.
+        # Values dropped by topk in the forward do not affect the result, so their gradients are dropped in the backward, as at a real cut.
         ctx.masked = there.codec.spec.startswith("topk:")
         if ctx.masked:
             ctx.save_for_backward(y)
@@ -57,29 +57,29 @@ class _CutFunction(torch.autograd.Function):
 
 
 def cut(x, forward="none", backward="none"):
-    """What a cut would do to x, and to its gradient: each is encoded and decoded again. Differentiable.
+    """Applies a cut to x, and to its gradient: each is encoded and decoded again. Differentiable.
 
         >>> x = torch.ones(4, 8, 16, 16, requires_grad=True)
         >>> epipe.cut(x, forward="dct:0.5", backward="ec:2").sum().backward()
         >>> x.grad.shape
         torch.Size([4, 8, 16, 16])
 
-    forward, backward: codecs of activations and of gradients. Every call begins with fresh codecs, so it depends on x alone, however
-    often it is used; `epipe.Cut` goes on from call to call as a cut in training does. Raises ValueError for a wrong spec and for NaN
-    and Inf, TypeError for what is no floating-point tensor.
+    forward, backward: codecs for activations and gradients. Every call begins with new codecs, so the result depends only on x;
+    `epipe.Cut` keeps their state from call to call, like a cut in training. Raises ValueError for a wrong spec and for NaN and Inf,
+    TypeError for anything but a floating-point tensor.
     """
     return _CutFunction.apply(as_tensor(x), _Direction(forward), _Direction(backward), False, False)
 
 
 class Cut(torch.nn.Module):
-    """A simulated cut as a module, which keeps its encoders' state and counts what crosses.
+    """A simulated cut as a module, which keeps its encoders' state and counts the traffic.
 
         >>> net = torch.nn.Sequential(torch.nn.Linear(8, 8), epipe.Cut("ec:2", "ec:4"), torch.nn.Linear(8, 2))
         >>> net(torch.randn(16, 8)).sum().backward()
         >>> net[1].metrics()["forward"]["values"]
         128
 
-    In training mode the encoders move on from call to call, in evaluation mode they are left as they are. Their state is part of
+    In training mode the encoders' state changes from call to call, in evaluation mode it does not. Their state is part of
     `state_dict()`. With `measure=False` errors are not measured, which saves two passes over each tensor.
     """
 
@@ -102,7 +102,7 @@ class Cut(torch.nn.Module):
         return {"forward": self._there.metrics(), "backward": self._back.metrics()}
 
     def reset_metrics(self):
-        """Counts from 0 again.
+        """Restarts counting at 0.
 
         >>> epipe.Cut().reset_metrics()
         """

@@ -12,7 +12,7 @@ from torch.autograd.function import once_differentiable
 from . import _epipe
 from .codec import as_tensor
 
-#: The codec of both cuts where none is given: whichever of dct and ec errs less, at most 2 bits per value.
+#: The default codec of both cuts: dct or ec, whichever has the smaller error, with at most 2 bits per value.
 DEFAULT_CODEC = "auto"
 
 _OPTIMIZER = {"kind": "optimizer", "lr": "lr", "momentum": "momentum", "nesterov": "nesterov", "weight_decay": "weight_decay", "eps": "eps"}
@@ -60,10 +60,10 @@ def _data_options(data):
 
 
 class _Enter(torch.autograd.Function):
-    """Sends x; its backward waits for the gradient of x. What it returns stands for the micro-batch in autograd's graph.
+    """Sends x; its backward waits for the gradient of x. Its output represents the micro-batch in autograd's graph.
 
-    Two nodes instead of one: when several micro-batches go back in one `backward()`, autograd runs the later nodes first, so all gradients
-    are on their way before the first one is waited for.
+    Two nodes instead of one: when one `backward()` covers several micro-batches, autograd runs the later nodes first, so all gradients are
+    sent before it waits for the first one.
     """
 
     @staticmethod
@@ -96,14 +96,14 @@ class _Leave(torch.autograd.Function):
 
 
 class Submitted:
-    """A micro-batch on its way through a stage, as `RemoteStage.submit` returns it."""
+    """A micro-batch on its way through a stage, returned by `RemoteStage.submit`."""
 
     def __init__(self, stage, number, handle, device):
         self._stage, self._number, self._handle, self._device = stage, number, handle, device
         self._result = None
 
     def result(self):
-        """The stage's output; waits for it.
+        """Waits for the stage's output and returns it.
 
             >>> y = stage.submit(x).result()
         """
@@ -116,28 +116,27 @@ class Submitted:
 
 
 class RemoteStage(torch.nn.Module):
-    """A stage on a server (`epipe serve`), as a module without parameters here: its forward and backward run there.
+    """A stage on a server (`epipe serve`), as a module without local parameters: its forward and backward run there.
 
         >>> stage = epipe.RemoteStage("host:7000", "torchscript:middle.pt", tls="tls", codec="dct:1",
         ...                           optimizer={"kind": "sgd", "lr": 0.02, "momentum": 0.9})
         >>> loss = criterion(head(stage(front(x))), labels); loss.backward()
         >>> optimizer.step(); stage.step()
 
-    connect: HOST:PORT. model: one that the server knows by name, or `torchscript:FILE`, which it has by its hash (`epipe serve --models`);
-    only weights travel. layers: (first, end) of the model's layers, by default all. weights: a file that they begin from. data: {"shape":
-    (C, H, W), "classes": N} for models that adapt to it, {"tokens": T, "vocabulary": V} for hf:DIR. lora: "r=8,alpha=16", for instance,
-    trains thin matrices beside linear layers and nothing else. tls: the folder with ca.pem and token; token: another token; insecure=True:
-    plaintext, within one machine. codec: of both cuts and directions, or (forward, backward); "auto" is auto:2. optimizer: kind (sgd,
-    adam, adamw), lr, momentum, nesterov, weight_decay, betas, eps, as torch.optim has them. run_dir: a folder for checkpoints; a stage
-    that is made with the folder of an earlier one continues it. timeout: seconds without a sign of the server, and of trying to connect
-    again. chunks: most micro-batches between forward and backward. threads: of the server inside an operator. seed: of first weights and
-    dropout.
+    connect: HOST:PORT. model: a name the server knows, or `torchscript:FILE`, which the server finds by its hash (`epipe serve --models`);
+    only weights are sent. layers: (first, end) of the model's layers, by default all. weights: a file with initial weights. data: {"shape":
+    (C, H, W), "classes": N} for models that adapt to it, {"tokens": T, "vocabulary": V} for hf:DIR. lora: e.g. "r=8,alpha=16" trains only
+    thin matrices beside linear layers. tls: the folder with ca.pem and token; token: another token; insecure=True: plaintext, within one
+    machine. codec: for both cuts and directions, or (forward, backward); "auto" is auto:2. optimizer: kind (sgd, adam, adamw), lr,
+    momentum, nesterov, weight_decay, betas, eps, as in torch.optim. run_dir: a folder for checkpoints; a stage made with the folder of an
+    earlier one continues it. timeout: seconds without a sign of the server, and for trying to reconnect. chunks: maximum number of
+    micro-batches between forward and backward. threads: of the server, inside an operator. seed: for initial weights and dropout.
 
     Every call in training mode is a micro-batch of the step; gradients add up until `step()`. In evaluation mode, under torch.no_grad(),
     nothing changes on the server. `stage(x)` waits for its result; `submit(x)` does not, so that several micro-batches overlap.
 
-    A connection that is lost is opened again and what was sent of the step is sent again; nothing else changes. Raises ServerFailed with
-    the server's reason, ServerLost when it is not to be had, RolledBack when it lost steps that were done (see `load`).
+    A lost connection is reopened and the step's messages are sent again; nothing else changes. Raises ServerFailed with the server's
+    reason, ServerLost if it cannot be reached, RolledBack if it lost committed steps (see `load`).
     """
 
     def __init__(self, connect, model, *, layers=None, weights=None, data=None, lora=None, tls=None, token=None, insecure=False,
@@ -166,7 +165,7 @@ class RemoteStage(torch.nn.Module):
         return self.submit(x).result()
 
     def submit(self, x):
-        """Sends a micro-batch and does not wait for what becomes of it.
+        """Sends a micro-batch without waiting for the result.
 
             >>> results = [stage.submit(front(part)) for part in x.chunk(4)]
             >>> loss = sum(criterion(head(r.result()), t) for r, t in zip(results, labels.chunk(4))) / 4
@@ -185,16 +184,16 @@ class RemoteStage(torch.nn.Module):
         return Submitted(self, handle.grad_fn.number, handle, x.device)
 
     def step(self, lr=None):
-        """The server's optimizer steps with the sum of the gradients since the last step.
+        """Steps the server's optimizer with the sum of the gradients since the last step.
 
             >>> loss.backward(); optimizer.step(); stage.step()
 
-        lr: of this step, by default the optimizer's. Raises RuntimeError where a forward of this step had no backward.
+        lr: for this step, by default the optimizer's. Raises RuntimeError if a forward of this step had no backward.
         """
         self._remote.step(None if lr is None else float(lr))
 
     def zero_grad(self, set_to_none=True):
-        """Drops the step under way: gradients that the server has gathered since the last `step()`.
+        """Drops the current step: the gradients on the server since the last `step()`.
 
             >>> stage.zero_grad()
         """
@@ -202,33 +201,33 @@ class RemoteStage(torch.nn.Module):
 
     @property
     def steps(self):
-        """Steps that are done. Whatever decides the order of the data should follow from it: then a continued run is the same run."""
+        """The number of steps done. Derive the order of the data from it: then a continued run equals an uninterrupted one."""
         return self._remote.steps_done()
 
     def save(self, state=None):
-        """Writes a checkpoint here (in run_dir) and on the server, between steps. Both keep the newest two.
+        """Writes a checkpoint here (in run_dir) and on the server; call between steps. Both keep the newest two.
 
             >>> stage.save({"front": front.state_dict(), "head": head.state_dict(), "optimizer": optimizer.state_dict()})
 
-        state: what belongs to this side, anything that torch.save takes; `load()` gives it back.
+        state: this side's state, anything torch.save takes; `load()` returns it.
         """
         buffer = io.BytesIO()
         torch.save(state, buffer)
         self._remote.save(buffer.getvalue())
 
     def load(self):
-        """The state that was saved with the checkpoint this stage came from; None where it began anew.
+        """The state saved with the checkpoint this stage continued from; None if it started fresh.
 
             >>> saved = stage.load()
             >>> if saved: front.load_state_dict(saved["front"])
 
-        After RolledBack: the stage is at `steps` again, and so must be everything else.
+        After RolledBack the stage is back at `steps`, and everything else must go back as well.
         """
         saved = self._remote.saved()
-        return torch.load(io.BytesIO(saved), weights_only=False) if saved else None  # a pickle of one's own, from one's own folder
+        return torch.load(io.BytesIO(saved), weights_only=False) if saved else None  # our own pickle, from our own folder
 
     def state_dict(self, *args, destination=None, prefix="", keep_vars=False):
-        """The stage's weights as they are on the server, by the names of the model. Between steps.
+        """The stage's current weights on the server, by the model's names. Call between steps.
 
             >>> torch.save(stage.state_dict(), "middle.pth")
         """
@@ -242,7 +241,7 @@ class RemoteStage(torch.nn.Module):
         raise RuntimeError("the weights of a remote stage are given when it is made: epipe.RemoteStage(..., weights=FILE)")
 
     def metrics(self):
-        """What crossed since the stage was made, by cut ("before" and "after" the stage) and direction: values, wire_bytes,
+        """The traffic since the stage was made, by cut ("before" and "after" the stage) and direction: values, wire_bytes,
         bits_per_value.
 
             >>> stage.metrics()["before"]["forward"]["bits_per_value"] <= 2.01
@@ -256,7 +255,7 @@ class RemoteStage(torch.nn.Module):
                 for j, cut in enumerate(("before", "after"))}
 
     def close(self):
-        """Leaves the server in order. A stage with a run_dir can be continued; of one without, the server forgets everything.
+        """Leaves the server. A stage with a run_dir can be continued; without one, the server forgets everything.
 
             >>> stage.close()
         """
@@ -267,7 +266,7 @@ class RemoteStage(torch.nn.Module):
             self._remote.end()
 
     def end(self):
-        """The run is over: the server forgets it and its checkpoints.
+        """Ends the run: the server forgets it and its checkpoints.
 
             >>> stage.end()
         """

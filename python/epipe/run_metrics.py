@@ -1,4 +1,4 @@
-"""The metrics of a run, as a list that a notebook shows."""
+"""The metrics of a run, as a list that a notebook can show."""
 
 import base64
 import html
@@ -8,7 +8,7 @@ _PLOTS = (("loss", "loss", "steps"), ("val_metric", "validation", "epochs"), ("w
 
 
 def _flat(line):
-    """One row of a table: numbers by name; those of a cut as cut0_forward_wire_bytes, those of a worker as worker1_wait."""
+    """One row of a table: numbers by name; a cut's as cut0_forward_wire_bytes, a worker's as worker1_wait."""
     row = {name: value for name, value in line.items() if not isinstance(value, (list, dict))}
     for cut in line.get("cuts", ()):
         row.update({f"cut{cut['cut']}_{cut['direction']}_{name}": value for name, value in cut.items() if name not in ("cut", "direction")})
@@ -20,18 +20,18 @@ def _flat(line):
 
 
 class Metrics(list):
-    """metrics.jsonl as a list of dictionaries, one for each line, as `epipe.metrics` and `epipe.train` return it.
+    """metrics.jsonl as a list of dictionaries, one per line, returned by `epipe.metrics` and `epipe.train`.
 
         >>> lines = epipe.metrics("runs/first")
         >>> sorted(lines.steps[0])[:2]
         ['correct', 'cut0_backward_bits_per_value']
 
-    As the last line of a notebook's cell it is shown as plots where matplotlib is installed, otherwise as a table.
+    As the last line of a notebook's cell it is shown as plots if matplotlib is installed, otherwise as a table.
     """
 
     @property
     def steps(self):
-        """One flat dictionary for each step, which `pandas.DataFrame` makes a table of."""
+        """One flat dictionary per step, for `pandas.DataFrame`."""
         return [_flat(line) for line in self if line.get("kind") == "step"]
 
     @property
@@ -40,7 +40,7 @@ class Metrics(list):
         return [_flat(line) for line in self if line.get("kind") == "epoch"]
 
     def plot(self):
-        """Loss, validation and bytes as a figure of matplotlib, which must be installed.
+        """Loss, validation and bytes as a matplotlib figure; matplotlib must be installed.
 
             >>> figure = lines.plot()                       # doctest: +SKIP
             >>> figure.savefig("run.png")                   # doctest: +SKIP

@@ -1,4 +1,4 @@
-"""The program `epipe`, and what it writes."""
+"""The program `epipe`, and its output."""
 
 import html
 import json
@@ -13,14 +13,14 @@ from .run_metrics import Metrics
 
 
 class Page(type(pathlib.Path())):
-    """The path of a page that a notebook shows."""
+    """The path of a page that a notebook can show."""
 
     def _repr_html_(self):
         return f'<iframe srcdoc="{html.escape(self.read_text(), quote=True)}" width="100%" height="700"></iframe>'
 
 
 class ProgramFailed(RuntimeError):
-    """The program ended with an error; the text is its own. `code` is 1 where it failed and 2 for wrong usage."""
+    """The program ended with an error; the text is the program's. `code` is 1 for a failure and 2 for wrong usage."""
 
     def __init__(self, text, code):
         super().__init__(text)
@@ -62,7 +62,7 @@ def _flags(config):
 
 
 def _run(arguments, echo):
-    """Runs the program and shows what it says; Ctrl-C reaches it once, and it saves before it ends."""
+    """Runs the program and shows its output; Ctrl-C reaches it once, and it saves before it ends."""
     child = subprocess.Popen([program(), *arguments], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True)
     said = []
     interrupted = False
@@ -88,16 +88,16 @@ def _run(arguments, echo):
 
 
 def train(config, echo=True):
-    """`epipe train` with these flags; returns the metrics, as `metrics(run_dir)` does.
+    """`epipe train` with these flags; returns the metrics, like `metrics(run_dir)`.
 
         >>> steps = epipe.train({"model": "mlp", "place": [0, 1, 0], "codec": "ec:2", "max_steps": 3,
         ...                      "run_dir": "runs/first"}, echo=False)
         >>> steps[0]["kind"]
         'step'
 
-    config: flags by name, `lr_schedule` or `lr-schedule`; lists for those that take several values; True for
-    those that take none, such as `resume`.
-    echo: print what the program says while it runs. It runs as a process of its own: Ctrl-C lets it save, then raises
+    config: flags by name, `lr_schedule` or `lr-schedule`; lists for flags with several values; True for flags without
+    a value, such as `resume`.
+    echo: print the program's output while it runs. It runs as a separate process: Ctrl-C lets it save, then raises
     KeyboardInterrupt. Raises `ProgramFailed` with the program's reason.
     """
     config = {name.replace("-", "_"): value for name, value in dict(config).items()}
@@ -109,7 +109,7 @@ def train(config, echo=True):
 
 
 def plan(config):
-    """What `epipe plan --json` says for these flags, as a dictionary: `flags` for `epipe.train`, `predicted`, `binds`, `runners_up`.
+    """The output of `epipe plan --json` for these flags, as a dictionary: `flags` for `epipe.train`, `predicted`, `binds`, `runners_up`.
 
         >>> plan = epipe.plan({"model": "mlp", "workers": ["client:cpu@2GF", "server:host:7000@200GF"],
         ...                    "link": ["up=10M", "down=100M", "delay=20ms"]})
@@ -120,7 +120,7 @@ def plan(config):
 
 
 def metrics(run_dir):
-    """metrics.jsonl of a run as a list of dictionaries, one for each line; `.steps` and `.epochs` are flat, for `pandas.DataFrame`.
+    """metrics.jsonl of a run as a list of dictionaries, one per line; `.steps` and `.epochs` are flat, for `pandas.DataFrame`.
 
         >>> [line["step"] for line in epipe.metrics("runs/first") if line["kind"] == "step"]
         [0, 1, 2]
@@ -133,12 +133,12 @@ def metrics(run_dir):
         try:
             lines.append(json.loads(line))
         except json.JSONDecodeError:
-            break  # the last line of a run that was killed, or is under way
+            break  # the last line of a run that was killed or is still running
     return lines
 
 
 def report(run_dir, output=None):
-    """Writes one HTML page about a run, or about several side by side, and returns its path, which a notebook shows as the page.
+    """Writes one HTML page about a run, or several side by side, and returns its path, which a notebook shows as the page.
 
         >>> epipe.report("runs/first").name
         'report.html'

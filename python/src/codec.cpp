@@ -17,12 +17,12 @@ namespace {
 
 using State = std::map<std::string, torch::Tensor>;
 
-// A codec that several threads of Python may use, one after the other.
+// A codec that several Python threads may use, one at a time.
 class SharedCodec {
  public:
   SharedCodec(const std::string& spec, int threads) : codec_(std::make_unique<Codec>(checked(spec, threads), threads)), threads_(threads) {}
   ~SharedCodec() {
-    if (elsewhere()) static_cast<void>(codec_.release());  // its threads are not here: nobody could wait for them
+    if (elsewhere()) static_cast<void>(codec_.release());  // its threads are in another process and cannot be joined
   }
   SharedCodec(const SharedCodec&) = delete;
   SharedCodec& operator=(const SharedCodec&) = delete;
@@ -75,7 +75,7 @@ class SharedCodec {
                              " was made before the process forked; make a new one in the child, or use threads=1");
   }
 
-  mutable std::mutex mutex_;  // of the codec and the frame it has made last
+  mutable std::mutex mutex_;  // guards the codec and its last frame
   std::unique_ptr<Codec> codec_;
   int threads_;
   pid_t process_ = ::getpid();

@@ -4,7 +4,7 @@
 
 namespace {
 
-// Without LibTorch's own stack in the text.
+// Leaves LibTorch's stack trace out of the text.
 void translate(std::exception_ptr error) {
   try {
     if (error) std::rethrow_exception(error);

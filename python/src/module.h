@@ -2,7 +2,7 @@
 
 #include <torch/csrc/utils/pybind.h>
 
-// What is written in Python (python/epipe) sees of the library. Wherever work is done or waited for, the interpreter's lock is released.
+// The part of the library visible to the Python code in python/epipe. Releases the GIL wherever it works or waits.
 namespace epipe::python {
 
 void add_codec(pybind11::module_& module);

@@ -59,7 +59,7 @@ RemoteStageOptions options_of(const py::dict& given) {
   return o;
 }
 
-// One that the threads of Python use one after the other, with the interpreter free meanwhile, and only in the process that made it.
+// A stage that Python threads use one at a time, with the GIL released, and only in the process that made it.
 class SharedStage {
  public:
   explicit SharedStage(const py::dict& given) {
@@ -69,7 +69,7 @@ class SharedStage {
   }
   ~SharedStage() {
     const py::gil_scoped_release unlocked;
-    if (::getpid() != process_) static_cast<void>(stage_.release());  // its threads are not here: nobody could wait for them
+    if (::getpid() != process_) static_cast<void>(stage_.release());  // its threads are in another process and cannot be joined
     stage_.reset();
   }
   SharedStage(const SharedStage&) = delete;

@@ -15,7 +15,7 @@ namespace {
 
 struct CodecFlags {
   std::string codec;
-  std::vector<std::string> codecs;  // of measure
+  std::vector<std::string> codecs;  // for measure
   std::string input;
   std::string output;
   std::vector<std::string> files;
@@ -47,7 +47,7 @@ void run_decode(const CodecFlags& flags) {
 void run_measure(const CodecFlags& flags) {
   ThreadPool pool(flags.threads);
   const codec::CodecOptions options{&pool};
-  std::vector<std::string> specs;  // all are right before anything is measured
+  std::vector<std::string> specs;  // all are checked before anything is measured
   for (const std::string& spec : flags.codecs) specs.push_back(codec_from_flag(spec, options)->spec());
   MeasurementTable table;
   for (const std::string& file : flags.files) {

@@ -9,7 +9,7 @@
 namespace epipe::cli {
 namespace {
 
-// Empty for a finite number that is wanted.
+// Empty for a valid number.
 std::string complaint(const std::string& text, bool zero_too) {
   char* end = nullptr;
   const double value = std::strtod(text.c_str(), &end);

@@ -15,45 +15,45 @@ inline constexpr int kOk = 0;
 inline constexpr int kFailed = 1;
 inline constexpr int kWrongUsage = 2;
 
-// Set by epipe launch for ranks that it starts again.
+// Set by epipe launch for ranks that it restarts.
 inline constexpr const char* kRestarted = "EPIPE_RESTARTED";
 
-// Set by epipe launch for its ranks: the command up to what each of them runs.
+// Set by epipe launch for its ranks: the launch command up to the ranks' own command.
 inline constexpr const char* kLaunch = "EPIPE_LAUNCH";
 
-// A flag's value that makes no sense: exit code 2.
+// An invalid flag value: exit code 2.
 class UsageError : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
 };
 
-// Anything else that ends the command: exit code 1.
+// Any other failure of the command: exit code 1.
 class Failure : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
 };
 
-// Ends the program with this code; why was said already.
+// Ends the program with this code; the reason has been printed already.
 struct ExitCode {
   explicit ExitCode(int value) : code(value) {}
   int code;
 };
 
-// The value, or Failure with the error's text.
+// The value; throws Failure with the error's text.
 template <typename T>
 T value_or_fail(Result<T> result) {
   if (!result) throw Failure(result.error().text());
   if constexpr (!std::is_void_v<T>) return std::move(result).value();
 }
 
-// Checks of flags: a finite number above 0, or 0 and above.
+// Validators for flags: a finite number above 0, or at least 0.
 CLI::Validator positive_number();
 CLI::Validator number_from_zero();
 
-// What this process and its children make from now on is for this user's eyes: weights, checkpoints, and whatever tells about data.
+// From now on only this user can read files created by this process and its children: weights, checkpoints, anything derived from data.
 void keep_files_private();
 
-// Every command adds its flags and a callback to the program. What it knows by name is in the registry, which outlives the program.
+// Every command adds its flags and a callback to the program. The registry has the known names and outlives the program.
 void add_codec_command(CLI::App& app);
 void add_bench_command(CLI::App& app);
 void add_forward_command(CLI::App& app, const train::Registry& registry);

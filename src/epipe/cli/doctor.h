@@ -7,12 +7,12 @@
 namespace epipe::cli {
 
 struct DoctorFlags {
-  std::string listen;        // empty: not looked at
+  std::string listen;        // empty: not checked
   std::string tls;           // likewise
-  std::string folder = ".";  // on the disk that matters
+  std::string folder = ".";  // on the disk to check
 };
 
-// What was found, and what to do about it.
+// A finding, and what to do about it.
 struct Finding {
   enum class Level : std::uint8_t { kFine, kWarning, kWrong };
   std::string name;
@@ -21,10 +21,10 @@ struct Finding {
   std::string advice{};
 };
 
-// Looks at CPU, LibTorch, BLAS, AMX, CUDA, parts of the build, memory, disk, open files, clock, and what the flags name.
+// Checks CPU, LibTorch, BLAS, AMX, CUDA, parts of the build, memory, disk, open files, clock, and everything named by the flags.
 std::vector<Finding> examine(const DoctorFlags& flags);
 
-// The files of a --tls folder by themselves.
+// Checks only the files of a --tls folder.
 std::vector<Finding> examine_tls(const std::string& folder);
 
 }  // namespace epipe::cli

@@ -1,4 +1,4 @@
-// epipe doctor: whether a machine is fit for epipe, and what to do where it is not
+// epipe doctor: checks whether a machine is fit for epipe, and says what to do if not
 #include <fmt/format.h>
 
 #include <nlohmann/json.hpp>
@@ -39,7 +39,7 @@ void add_doctor_command(CLI::App& app) {
     bool json = false;
   };
   auto flags = std::make_shared<Flags>();  // owned by the callback as well
-  auto* command = app.add_subcommand("doctor", "Check this machine, and say what to do where something is wrong");
+  auto* command = app.add_subcommand("doctor", "Check this machine, and say how to fix problems");
   command->add_option("--listen", flags->doctor.listen, "HOST:PORT that a server is to have: whether it is free");
   command->add_option("--tls", flags->doctor.tls,
                       "Folder of certificates and token, of a server or a client: whether they are whole and valid");

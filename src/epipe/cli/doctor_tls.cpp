@@ -36,7 +36,7 @@ Finding certificate(const std::string& folder, const std::string& name) {
   return days < kSoonDays ? Finding{name, Finding::Level::kWarning, found, kRenew} : Finding{name, Finding::Level::kFine, found};
 }
 
-// What others could read, they could use.
+// Secrets must be readable only by their owner.
 Finding secret(const std::string& folder, const std::string& name) {
   struct stat status {};
   const std::string path = folder + "/" + name;
@@ -45,7 +45,7 @@ Finding secret(const std::string& folder, const std::string& name) {
   return {name, Finding::Level::kWarning, fmt::format("mode {:o}: others may read it", status.st_mode & 0777), "chmod 600 " + path};
 }
 
-// Certificate, key, CA and tokens together, as a server would take them.
+// Checks certificate, key, CA and tokens together, like a server.
 Finding together(const std::string& folder) {
   try {
     SecurityFlags flags;

@@ -1,4 +1,4 @@
-// epipe experiment: the reference's experiments, ours next to theirs
+// epipe experiment: repeats the reference's experiments and compares the results
 #include <fmt/format.h>
 #include <torch/cuda.h>
 
@@ -15,7 +15,7 @@ namespace {
 
 struct ExperimentFlags {
   std::vector<std::string> words;  // ids and patterns, then flags of train
-  std::string more;                // a last word of these
+  std::string more;                // the last of these words
   RunnerConfig runner;
   bool json = false;
 };
@@ -25,7 +25,7 @@ experiment::Machine this_machine(const CLI::App& program) {
   return {static_cast<int>(torch::cuda::device_count()), replicas};
 }
 
-// What stands before the first flag names experiments, the rest overrides their flags.
+// Words before the first flag name experiments, the rest overrides their flags.
 std::vector<experiment::Entry> take_entries(ExperimentFlags& flags) {
   if (!flags.more.empty()) flags.words.push_back(flags.more);
   const auto first_flag = std::find_if(flags.words.begin(), flags.words.end(), [](const auto& word) { return word.starts_with("-"); });
@@ -86,15 +86,15 @@ void add_run(CLI::App& command, const CLI::App& program) {
   auto* run = command.add_subcommand("run", "Run experiments one after the other; finished ones are skipped");
   run->add_option("ID", flags->words, "Ids or patterns such as 'acc-rte-*'");
   // CLI11 lets words follow -- only where a positional is still open.
-  run->add_option("FLAGS", flags->more, "After --: flags of train that override those of the experiments");
+  run->add_option("FLAGS", flags->more, "After --: flags of train that override the experiments' flags");
   run->add_option("--out", flags->runner.out, "Folder for results.jsonl and the runs");
-  run->add_option("--scale", flags->runner.settings.scale, "LocalTrainer of the samples and of the epochs")
+  run->add_option("--scale", flags->runner.settings.scale, "Share of the samples and of the epochs")
       ->check(CLI::Range(1e-6, 1.0))
       ->capture_default_str();
   run->add_option("--seeds", flags->runner.seeds, "Runs of each, with the seeds 0, 1, ...")
       ->check(CLI::Range(1, 1000))
       ->capture_default_str();
-  run->add_option("--max-steps", flags->runner.settings.max_steps, "Stop each run after so many steps; 0: all")
+  run->add_option("--max-steps", flags->runner.settings.max_steps, "Stop each run after this many steps; 0: all")
       ->check(number_from_zero())
       ->capture_default_str();
   run->add_flag("--dry-run", flags->runner.dry_run, "Print the commands instead");
@@ -123,7 +123,7 @@ void add_view(CLI::App& command, const CLI::App& program, const char* name, cons
 void add_experiment_command(CLI::App& app) {
   auto* command = app.add_subcommand("experiment", "The reference's experiments with their published figures");
   command->require_subcommand(1);
-  add_view(*command, app, "list", "What there is, what was published, and whether it can run here", &run_list);
+  add_view(*command, app, "list", "All experiments, the published figures, and whether they can run here", &run_list);
   add_run(*command, app);
   add_view(*command, app, "table", "Our results next to theirs, in markdown", &run_table);
 }

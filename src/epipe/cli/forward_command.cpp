@@ -25,7 +25,7 @@ struct ForwardFlags {
   int threads = 0;
 };
 
-// What goes into a model, samples first.
+// The inputs of a model, samples first.
 struct Inputs {
   data::DataSpec spec;
   torch::Tensor x;
@@ -38,7 +38,7 @@ torch::Tensor read_integers(const std::string& path) {
   return x.to(torch::kInt64);
 }
 
-// Padding is on the right: a text begins with its first token.
+// Padding must be on the right: a text begins with its first token.
 void check_mask(const torch::Tensor& mask, const std::string& path) {
   const auto rises = mask.narrow(1, 1, mask.size(1) - 1).gt(mask.narrow(1, 0, mask.size(1) - 1));
   const bool only_bits = mask.eq(0).logical_or(mask.eq(1)).all().item<bool>();
@@ -97,7 +97,7 @@ void run_forward(const model::Registry& models, const ForwardFlags& flags) {
     const Inputs in = flags.input.empty() ? read_token_ids(flags) : read_images(flags);
     const auto model = load_model(models, {flags.model, flags.weights, flags.adapter}, in.spec);
     auto y = forward_in_batches(model, in, flags.batch).to(torch::kFloat32);
-    if (y.dim() == 3 && !in.side.empty()) y *= in.side[0].unsqueeze(-1);  // logits of tokens: nothing where none is
+    if (y.dim() == 3 && !in.side.empty()) y *= in.side[0].unsqueeze(-1);  // logits of tokens: zero at the padding
     value_or_fail(data::write_npy(flags.output, y));
     fmt::print("[{}] written to {}\n", fmt::join(y.sizes(), ", "), flags.output);
   } catch (const std::invalid_argument& error) {

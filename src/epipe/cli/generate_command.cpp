@@ -42,7 +42,7 @@ std::vector<std::int64_t> encode(const data::Tokenizer& tokenizer, const std::st
   return {ids.begin(), ids.end()};
 }
 
-// The text so far, as its tokens come. A token may end within a character, which is held back.
+// Prints the text token by token. A token may end within a character; its bytes are held back.
 class Printer {
  public:
   Printer(const data::Tokenizer& tokenizer, const std::vector<std::int64_t>& ids) : tokenizer_(tokenizer), ids_(ids.begin(), ids.end()) {
@@ -122,17 +122,17 @@ void add_generate_command(CLI::App& app, const train::Registry& registry) {
   command->add_option("--adapter", flags->model.adapter, "A LoRA adapter: a folder by PEFT, or RUN/adapter");
   command->add_option("--prompt", flags->prompt, "The text to continue; DIR has its tokenizer.json");
   command->add_option("--input-ids", flags->input_ids, "The same as token ids [T], .npy of integers");
-  command->add_option("--max-new-tokens", options.max_new_tokens, "Tokens that follow at most")
+  command->add_option("--max-new-tokens", options.max_new_tokens, "Maximum number of new tokens")
       ->check(CLI::Range(1, 1 << 20))
       ->capture_default_str();
   command->add_option("--temperature", options.temperature, "0: the most likely token, always; above: drawn")
       ->check(number_from_zero())
       ->capture_default_str();
-  command->add_option("--top-p", options.top_p, "Draw from the most likely tokens that have this probability together")
+  command->add_option("--top-p", options.top_p, "Draw from the most likely tokens whose probabilities add up to this")
       ->check(CLI::Range(1e-6, 1.0))
       ->capture_default_str();
-  command->add_option("--seed", options.seed, "Of the draws")->capture_default_str();
-  command->add_flag("--ignore-end", flags->ignore_end, "Go on after a token that ends the text");
+  command->add_option("--seed", options.seed, "Seed of the draws")->capture_default_str();
+  command->add_flag("--ignore-end", flags->ignore_end, "Continue after a token that ends the text");
   command->add_option("--threads", flags->threads, "Threads inside an operator; 0: as LibTorch chooses")
       ->check(number_from_zero())
       ->capture_default_str();

@@ -1,4 +1,4 @@
-// epipe info: what this build can do on this machine, or what a model is made of
+// epipe info: the capabilities of this build on this machine, or the layers of a model
 #include <ATen/Parallel.h>
 #include <ATen/Version.h>
 #include <fmt/format.h>
@@ -103,8 +103,8 @@ void add_info_command(CLI::App& app, const train::Registry& registry) {
       app.add_subcommand("info", "What this build can do on this machine; with --model: parameters and FLOPs of its layers and stages");
   info->add_flag("--json", flags->json, "One JSON object");
   add_model_info_flags(*info, flags->model);
-  info->add_option("--man", flags->man, "Write the manual pages of all commands into this folder, and end");
-  info->add_option("--completion", flags->completion, "Print what this shell reads to complete commands and flags, and end")
+  info->add_option("--man", flags->man, "Write the manual pages of all commands into this folder, and exit");
+  info->add_option("--completion", flags->completion, "Print this shell's completion script, and exit")
       ->check(CLI::IsMember({"bash", "zsh", "fish"}));
   info->callback([flags, &registry, &app] {
     if (!flags->man.empty()) return manual::write_man_pages(manual::command_tree(app), EPIPE_VERSION, flags->man);

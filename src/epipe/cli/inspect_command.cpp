@@ -1,4 +1,4 @@
-// epipe inspect: what crosses the cuts of a run
+// epipe inspect: statistics of the tensors that cross a run's cuts
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -19,7 +19,7 @@ using nlohmann::ordered_json;
 
 struct InspectFlags {
   TrainFlags train;
-  // Rivals at 8, 4, 2 and 1 bits per value, and those whose rate is not theirs to choose.
+  // Codecs to compare at 8, 4, 2 and 1 bits per value, and codecs with a fixed rate.
   train::InspectConfig how{
       3,
       {"fp16",      "uniform:8", "sort:6+2", "fast:6+2", "auto:8", "uniform:4", "kmeans:4", "sort:3+1", "ec:4",     "dct:4",  "auto:4",
@@ -29,7 +29,7 @@ struct InspectFlags {
   bool json = false;
 };
 
-// Only what a person should know.
+// Prints only the notes for the user.
 class Notes final : public train::Observer {
  public:
   void on_step(const train::Progress& p) override { fmt::print(stderr, "step {}/{}  loss {:.4f}\n", p.step, p.total_steps, p.loss); }
@@ -37,7 +37,7 @@ class Notes final : public train::Observer {
   void on_note(const std::string& text) override { fmt::print(stderr, "{}\n", text); }
 };
 
-// The configuration of a finished run, with what was given here on top.
+// The configuration of a finished run, overridden by the flags given here.
 train::TrainConfig config_of_run(const CLI::App& inspect, const std::string& run) {
   if (!has_config(run)) throw Failure(run + " is no run directory: it has no config.toml (epipe train --run-dir)");
   TrainFlags flags = flags_of_run(run, inspect);
@@ -57,7 +57,7 @@ void write_inspection_report(const std::string& folder, const ordered_json& insp
   value_or_fail(write_file(folder + "/report.html", {std::as_bytes(std::span(page))}));
 }
 
-// From many bits to few, so that those of equal rates are neighbours. Rates within a tenth of each other count as equal.
+// From many bits to few, so that codecs of equal rates are adjacent. Rates within a tenth of each other count as equal.
 void print_codecs(const ordered_json& cut) {
   auto rows = cut.at("codecs").get<std::vector<ordered_json>>();
   const auto number = [](const ordered_json& row, const char* name) { return row.value(name, -1.0); };

@@ -25,19 +25,19 @@ std::atomic<int> g_signal = 0;  // the last one, for the ranks; the only state t
 
 void on_launch_signal(int signal) { g_signal = signal; }
 
-constexpr double kSettling = 0.5;  // seconds for the other ranks to end by themselves
+constexpr double kSettling = 0.5;  // seconds for the other ranks to end on their own
 
 struct LaunchFlags {
   int ranks = 2;
   int restarts = 0;
-  double grace = 10;  // seconds between asking a rank to end and ending it
+  double grace = 10;  // seconds between asking a rank to end and killing it
   std::vector<std::string> command;
 };
 
-// A rank that runs, and what it has printed of its current line.
+// A running rank, and the part of its current line printed so far.
 struct Rank {
   pid_t pid = 0;
-  int output = -1;  // read end of its stdout and stderr; negative when it has closed them
+  int output = -1;  // read end of its stdout and stderr; negative once they are closed
   std::string line;
   bool ended = false;
   int status = 0;
@@ -60,8 +60,8 @@ class Launch {
  public:
   explicit Launch(LaunchFlags flags) : flags_(std::move(flags)) {}
 
-  // The exit code of the first rank that failed, or 0. Wrong usage goes before other reasons: the ranks that notice the departure of the
-  // one that was used wrongly may be gone before it is.
+  // The exit code of the first rank that failed, or 0. Wrong usage takes precedence: ranks that lose a wrongly used rank may end before it
+  // does.
   int run(bool again) {
     const int port = transport::free_port();
     for (int r = 0; r < flags_.ranks; ++r) ranks_.push_back(start(r, port, again));
@@ -130,7 +130,7 @@ class Launch {
     if (!ranks_[0].ended) ::kill(ranks_[0].pid, signal);
   }
 
-  // Waits a moment for output; whether there was some.
+  // Waits briefly for output; returns whether there was some.
   bool read_output() {
     std::vector<pollfd> files;
     for (const Rank& rank : ranks_) files.push_back({rank.output, POLLIN, 0});
@@ -151,7 +151,7 @@ class Launch {
     }
     if (got < 0 && errno == EINTR) return true;
     ::close(rank.output);
-    rank.output = -1;  // poll() passes it over
+    rank.output = -1;  // poll() ignores it
     return false;
   }
 
@@ -209,13 +209,13 @@ void add_launch_command(CLI::App& app) {
   auto flags = std::make_shared<LaunchFlags>();  // owned by the callback as well
   auto* command = app.add_subcommand("launch", "Start the ranks of a cluster on this machine: epipe launch -n 4 -- train ...");
   command->add_option("-n,--ranks", flags->ranks, "Processes")->check(CLI::Range(1, 1024))->capture_default_str();
-  command->add_option("--restarts", flags->restarts, "Start all again, from the last checkpoint they have in common, so many times")
+  command->add_option("--restarts", flags->restarts, "How often to restart all ranks from their last common checkpoint")
       ->check(number_from_zero())
       ->capture_default_str();
-  command->add_option("--grace", flags->grace, "Seconds between asking the other ranks to end and ending them")
+  command->add_option("--grace", flags->grace, "Seconds between asking the other ranks to end and killing them")
       ->check(number_from_zero())
       ->capture_default_str();
-  command->add_option("command", flags->command, "What each rank runs, after --");
+  command->add_option("command", flags->command, "The command of each rank, after --");
   command->callback([flags] { run_launch(*flags); });
 }
 

@@ -17,7 +17,7 @@ std::string weights_of(const LoadedModel& named) {
   return named.weights.empty() ? model::hf_folder_of(named.model).value_or("") : named.weights;
 }
 
-// The classes, and where a model takes its sizes from the data the tokens and positions, are those the weights were made for.
+// Takes the number of classes from the weights; also tokens and positions if the model's sizes depend on the data.
 data::DataSpec fitted(const model::Registry& models, data::DataSpec spec, const std::string& name, const model::NamedTensors& weights) {
   const auto rows = [&](const std::string& tensor, std::int64_t otherwise) {
     const auto found = weights.find(tensor);

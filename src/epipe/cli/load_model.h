@@ -8,12 +8,12 @@ namespace epipe::cli {
 
 struct LoadedModel {
   std::string model;
-  std::string weights{};  // empty: those in the folder of hf:DIR, or of a TorchScript file
+  std::string weights{};  // empty: from the folder of hf:DIR, or from a TorchScript file
   std::string adapter{};  // a LoRA adapter; empty: none
 };
 
-// The whole model in evaluation, with every weight from a file; the number of classes is the weights'. Notes go to stderr. Throws
-// std::invalid_argument and Failure.
+// The whole model in evaluation mode, with all weights from a file, which also determines the number of classes. Prints notes to stderr.
+// Throws std::invalid_argument and Failure.
 model::Model load_model(const model::Registry& models, const LoadedModel& named, const data::DataSpec& data);
 
 }  // namespace epipe::cli

@@ -6,13 +6,13 @@
 
 #include "epipe/codec/measure.h"
 
-// How measurements are shown, by `epipe codec measure` and `epipe bench codec` alike.
+// The output of measurements, for `epipe codec measure` and `epipe bench codec`.
 namespace epipe::cli {
 
 // The fields other programs rely on: codec, values, wire_bytes, bits_per_value, rel_error, encode_MBps, decode_MBps, memcpy_MBps.
 nlohmann::json to_json(const std::string& spec, const codec::Measurement& m);
 
-// A table for people; columns as wide as their content.
+// A table for humans; columns as wide as their content.
 class MeasurementTable {
  public:
   void add(const std::string& tensor, const std::string& spec, const codec::Measurement& m);
@@ -22,7 +22,7 @@ class MeasurementTable {
   std::vector<std::vector<std::string>> rows_;
 };
 
-// The codec a flag names; UsageError with the mark under the wrong character otherwise.
+// The codec a flag names; throws UsageError with a mark under the wrong character.
 std::unique_ptr<codec::Codec> codec_from_flag(const std::string& spec, const codec::CodecOptions& options,
                                               std::string_view flag = "--codec");
 

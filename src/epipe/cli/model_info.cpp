@@ -124,7 +124,7 @@ void add_model_info_flags(CLI::App& command, ModelInfoFlags& flags) {
       ->delimiter(',')
       ->check(positive_number());
   command.add_option("--classes", flags.classes, "1000 for images and 2 for text when left out")->check(positive_number());
-  command.add_option("--vocabulary", flags.vocabulary, "Tokens of a text model that has none of its own")
+  command.add_option("--vocabulary", flags.vocabulary, "Vocabulary size of a text model without its own")
       ->check(positive_number())
       ->capture_default_str();
 }

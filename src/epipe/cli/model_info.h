@@ -14,12 +14,12 @@ struct ModelInfoFlags {
   std::vector<std::string> cuts;
   std::vector<std::int64_t> shape;  // of one sample; empty: 3,224,224, or 128 tokens
   std::int64_t classes = 0;         // 0: 1000, or 2 for text
-  std::int64_t vocabulary = 64;     // of models that have none of their own
+  std::int64_t vocabulary = 64;     // for models without their own
 };
 
 void add_model_info_flags(CLI::App& command, ModelInfoFlags& flags);
 
-// Parameters and FLOPs of every layer and stage, and what each cut carries, for one sample: tables, or one JSON object.
+// Prints parameters and FLOPs of every layer and stage, and the tensors at each cut, for one sample: tables, or one JSON object.
 void print_model_info(const model::Registry& models, const ModelInfoFlags& flags, bool json);
 
 }  // namespace epipe::cli

@@ -1,4 +1,4 @@
-// epipe plan: where to cut, in which order to run and how to code, for given machines and links
+// epipe plan: chooses cuts, schedule and codecs for given machines and links
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -98,7 +98,7 @@ void constrain(Inputs& inputs, const train::TrainConfig& config, const std::set<
   }
 }
 
-// The tables of an earlier plan, with what is said differently now.
+// The tables of an earlier plan, overridden by the flags given now.
 Inputs inputs_from_file(const PlanFlags& flags, const CLI::App& command) {
   if (!flags.workers.empty()) throw UsageError("--workers and --costs contradict each other: the file has the workers; leave one out");
   const auto file = read_file(flags.costs_file, kMostCostsBytes);

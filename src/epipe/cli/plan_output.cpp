@@ -81,7 +81,7 @@ std::string price_row(const Inputs& inputs, const Priced& p) {
                      plan_flags(inputs, p.choice));
 }
 
-// As many columns as fit.
+// With as many columns as fit.
 std::string grid_text(const Choice& choice) {
   const auto made = planner::make_schedule(choice);
   const auto grid = made ? to_grid(made.value()) : Result<std::string>(made.error());

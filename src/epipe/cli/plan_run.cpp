@@ -35,7 +35,7 @@ train::PlanRequest request_for(const train::TrainConfig& config, const transport
   return request;
 }
 
-// In the words of training.
+// With the same wording as training.
 void say_or_give_up(const std::string& reason, double seconds, double most) {
   if (seconds + std::chrono::duration<double>(kPause).count() > most) {
     throw std::runtime_error(fmt::format("gave up after {:.0f} s: {}", seconds, reason));

@@ -10,12 +10,12 @@
 
 namespace epipe::cli {
 
-// Whether epipe train plans by itself: with servers, and nothing said about cuts, chunks, schedule or codecs.
+// Whether epipe train plans automatically: with servers, and without flags for cuts, chunks, schedule or codecs.
 bool plans_itself(const train::TrainConfig& config, const CLI::App& command);
 
-// The configuration with a plan in it, which is said in one line. Measures this machine, the link and the servers; where they cannot be
-// reached it tries again, as training does. Throws std::invalid_argument where no plan fits. With --follow-link the plan codes every
-// tensor that crosses, so that there are bits to choose when the link changes.
+// The configuration with a plan, which is printed in one line. Measures this machine, the link and the servers; if they cannot be reached
+// it retries, like training. Throws std::invalid_argument if no plan fits. With --follow-link the plan codes every tensor that crosses a
+// cut, so that there are bits to choose when the link changes.
 struct PlannedRun {
   train::TrainConfig config;
   std::optional<train::FollowOptions> follow{};  // with --follow-link
@@ -23,7 +23,7 @@ struct PlannedRun {
 PlannedRun planned(const train::Registry& registry, const train::TrainConfig& config, const transport::ConnectConfig& dial,
                    bool place_is_given);
 
-// What --follow-link needs of a run that is planned already, measured in the same way.
+// What --follow-link needs for a run that already has a plan, measured in the same way.
 train::FollowOptions measured_for_following(const train::Registry& registry, const train::TrainConfig& config,
                                             const transport::ConnectConfig& dial);
 

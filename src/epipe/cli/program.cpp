@@ -21,8 +21,8 @@
 namespace epipe::cli {
 namespace {
 
-// Every step allocates the same tensors again. glibc gives large ones back to the system each time, and their pages cost a fault each:
-// keeping them makes a step of mobilenet_v2 (224 px, batch 8, one thread) take 0.49 s instead of 0.65 s, for 12 % more memory.
+// Every step allocates the same tensors again. glibc returns large ones to the system each time, and each page costs a fault: keeping them
+// makes a step of mobilenet_v2 (224 px, batch 8, one thread) take 0.49 s instead of 0.65 s, for 12 % more memory.
 void keep_freed_memory() {
 #ifdef __GLIBC__
   mallopt(M_MMAP_MAX, 0);
@@ -31,7 +31,7 @@ void keep_freed_memory() {
 #endif
 }
 
-// A wrong EPIPE_CPU is said at once, not by the first frame.
+// Reports a wrong EPIPE_CPU at once, not with the first frame.
 void check_environment() {
   try {
     cpu_level_limit();
@@ -40,7 +40,7 @@ void check_environment() {
   }
 }
 
-// The help of a command says what this program knows.
+// Adds the names this program knows to a command's help.
 void list_known_names(CLI::App& command, const train::Registry& registry) {
   if (auto* const model = command.get_option_no_throw("--model")) {
     model->description(fmt::format("Network: {}", fmt::join(registry.models.names(), ", ")));
@@ -115,8 +115,8 @@ int result_of(int argc, char** argv, const train::Registry& registry) {
   }
 }
 
-// Without the destructors of libraries' static objects: a thread of gRPC may be in a handshake with a peer that does not answer, and would
-// find OpenSSL gone. Everything of ours is over by now. Sanitizers do their last checks on the usual way out.
+// Skips the destructors of libraries' static objects: a gRPC thread may be in a handshake with a peer that does not answer, and would find
+// OpenSSL gone. All our own work is done by now. With sanitizers it exits normally, because they check at exit.
 [[noreturn]] void leave(int code) {
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
   std::exit(code);

@@ -4,8 +4,7 @@
 
 namespace epipe::cli {
 
-// The program `epipe`: the exit code of what the arguments ask for, said on stdout and stderr. Ends the process itself, unless a sanitizer
-// wants to have its say.
+// Runs the program `epipe` with these arguments and returns its exit code. Ends the process itself, unless a sanitizer must still report.
 int run_program(int argc, char** argv, const train::Registry& registry);
 
 }  // namespace epipe::cli

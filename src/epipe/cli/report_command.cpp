@@ -10,7 +10,7 @@
 namespace epipe::cli {
 namespace {
 
-constexpr const char* kComparison = "comparison.html";  // of several runs, in the current folder: it belongs to none of them
+constexpr const char* kComparison = "comparison.html";  // of several runs, in the current folder, because it belongs to none of them
 
 struct ReportFlags {
   std::vector<std::string> runs;

@@ -15,7 +15,7 @@
 namespace epipe::cli {
 namespace {
 
-// The options that `given` has, with the values they have there, instead of those of `train`.
+// Overrides options of `train` by those set in `given`.
 void override_options(CLI::App& train, const CLI::App& given) {
   for (const CLI::Option* const option : given.get_options()) {
     auto* const same = train.get_option_no_throw(option->get_name());
@@ -26,7 +26,7 @@ void override_options(CLI::App& train, const CLI::App& given) {
   }
 }
 
-// How the run's client shows who it is, which config.toml does not say.
+// The client's authentication flags, which config.toml does not have.
 std::string security_words(const SecurityFlags& flags) {
   std::string words;
   const auto add = [&](const char* flag, const std::string& value) {

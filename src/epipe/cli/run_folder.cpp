@@ -25,7 +25,7 @@ std::string without_slashes(std::string path) {
   return path;
 }
 
-// "runs/new" of "runs/new/a" where there is only runs.
+// "runs/new" for "runs/new/a" if only runs exists.
 std::string first_missing(const std::string& path) {
   for (std::size_t end = path.find('/', 1);; end = path.find('/', end + 1)) {
     const std::string folder = path.substr(0, end);
@@ -51,7 +51,7 @@ RunFolder::~RunFolder() {
   remove_empty();
 }
 
-// From the innermost folder on; rmdir() refuses those that are not empty.
+// From the innermost folder outwards; rmdir() refuses folders that are not empty.
 void RunFolder::remove_empty() const {
   if (first_made_.empty()) return;
   for (std::string folder = path_; ::rmdir(folder.c_str()), folder.size() > first_made_.size();) folder.resize(folder.rfind('/'));

@@ -7,12 +7,11 @@
 
 namespace epipe::cli {
 
-// The folder of a run, kept from other processes until this one ends. A start that fails before it trained a step leaves nothing behind:
-// what this made is removed again, up to the first folder that was there before. Content that is not a start's own stays, and so does
-// every folder around it.
+// The folder of a run, locked until this process ends. A start that fails before it has trained a step leaves nothing behind: everything
+// it created is removed, including new parent folders. Other content stays, and so do the folders around it.
 class RunFolder {
  public:
-  // Throws Failure where it cannot be made, or another process is at work in it.
+  // Throws Failure if it cannot be created, or another process uses it.
   explicit RunFolder(std::string path);
   ~RunFolder();
   RunFolder(const RunFolder&) = delete;
@@ -23,8 +22,8 @@ class RunFolder {
   void remove_empty() const;
 
   std::string path_;
-  std::string first_made_;          // the topmost folder that was not there; empty: all were
-  std::optional<FolderLock> lock_;  // always there
+  std::string first_made_;          // the topmost new folder; empty: all existed
+  std::optional<FolderLock> lock_;  // always set
 };
 
 }  // namespace epipe::cli

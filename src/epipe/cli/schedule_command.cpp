@@ -1,4 +1,4 @@
-// epipe schedule: who runs which micro-batch when, as a grid or CSV, and what it costs
+// epipe schedule: prints and prices a schedule, as a grid or CSV
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -43,7 +43,7 @@ bool has_costs(const ScheduleFlags& flags) {
          !flags.transfer.empty() || !flags.delay.empty();
 }
 
-// One value stands for all.
+// A single value applies to all.
 std::vector<double> spread(const std::vector<double>& values, double otherwise, int count) {
   if (values.size() > 1) return values;
   return std::vector<double>(static_cast<std::size_t>(count), values.empty() ? otherwise : values.front());
@@ -77,7 +77,7 @@ void print_price(const schedule::Schedule& made, const schedule::Costs& costs) {
 
 constexpr std::string_view kAuto = "auto";
 
-// What a step is priced by; without resources, by the costs alone.
+// What a step's price is based on; without resources, only the costs.
 struct Price {
   const schedule::Costs& costs;
   const schedule::Resources* resources = nullptr;
@@ -98,7 +98,7 @@ int in_flight_of(const ScheduleFlags& flags, const schedule::Placement& placemen
   return number;
 }
 
-// `auto` is an answer to the costs, so the order is, too.
+// `auto` depends on the costs, and so does the order.
 schedule::Schedule make_schedule(const ScheduleFlags& flags, const schedule::Placement& placement, const Price& price) {
   const int in_flight = in_flight_of(flags, placement, price);
   const bool fit = flags.fit || flags.in_flight == kAuto;
@@ -142,7 +142,7 @@ void run_schedule(const ScheduleFlags& flags) {
 
 void add_schedule_command(CLI::App& app) {
   auto flags = std::make_shared<ScheduleFlags>();  // owned by the callback as well
-  auto* command = app.add_subcommand("schedule", "Show and price who runs which micro-batch when");
+  auto* command = app.add_subcommand("schedule", "Show and price a schedule: who runs which micro-batch when");
   command->add_option("--schedule", flags->schedule, schedule::schedule_help())->capture_default_str();
   command->add_option("--place", flags->place, "The worker of each stage: 0,1,2 is a chain, 0,1,0 a ring")->required();
   command->add_option("--chunks", flags->chunks, "Micro-batches")->required();
@@ -150,12 +150,12 @@ void add_schedule_command(CLI::App& app) {
   const auto costs = [&](const char* name, std::vector<double>& values, const char* text) {
     command->add_option(name, values, text)->delimiter(',');
   };
-  costs("--costs-forward", flags->forward, "What a forward takes on each stage, or one value for all (1)");
-  costs("--costs-backward", flags->backward, "What a backward takes on each stage, or one value for all (1)");
-  costs("--costs-backward-input", flags->backward_input, "What the gradient of a stage's input takes where a backward is split (half)");
-  costs("--costs-backward-weights", flags->backward_weights, "What the gradients of its weights take there (half)");
-  costs("--costs-transfer", flags->transfer, "What crossing each cut takes, in either direction, or one value for all (0)");
-  costs("--costs-delay", flags->delay, "How long a frame is under way at each cut beside its transfer, or one value for all (0)");
+  costs("--costs-forward", flags->forward, "Cost of a forward on each stage, or one value for all (1)");
+  costs("--costs-backward", flags->backward, "Cost of a backward on each stage, or one value for all (1)");
+  costs("--costs-backward-input", flags->backward_input, "Cost of the gradient of a stage's input if backward is split (half)");
+  costs("--costs-backward-weights", flags->backward_weights, "Cost of the gradients of its weights if backward is split (half)");
+  costs("--costs-transfer", flags->transfer, "Cost of crossing each cut, in either direction, or one value for all (0)");
+  costs("--costs-delay", flags->delay, "Delay of a frame at each cut besides its transfer, or one value for all (0)");
   command->add_option("--in-flight", flags->in_flight,
                       "Most micro-batches a stage may hold, or auto: the fewest within 1 % of the shortest step with these costs");
   auto* const file = command->add_option("--costs", flags->costs_file,

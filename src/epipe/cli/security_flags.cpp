@@ -21,7 +21,7 @@ std::string read_file_text(const std::string& path) {
   return {reinterpret_cast<const char*>(file.value().data()), file.value().size()};
 }
 
-// One on each line. While a token is replaced there are two: servers take both, clients show the first.
+// One per line. While a token is being replaced there are two: servers accept both, clients send the first.
 std::vector<std::string> read_tokens(const std::string& path) {
   std::istringstream lines(read_file_text(path));
   std::vector<std::string> tokens;
@@ -36,7 +36,7 @@ std::vector<std::string> read_tokens(const std::string& path) {
   return tokens;
 }
 
-// The flags with what the folder of --tls has for the rest.
+// The flags, with missing ones filled in from the --tls folder.
 SecurityFlags completed(SecurityFlags flags, const std::string& who) {
   if (flags.tls.empty()) return flags;
   const auto fill = [&](std::string& path, const std::string& name) {

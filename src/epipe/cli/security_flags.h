@@ -7,9 +7,9 @@
 
 namespace epipe::cli {
 
-// How a client or a server shows who it is, as flags.
+// The authentication flags of a client or a server.
 struct SecurityFlags {
-  std::string tls;  // a folder as --init-tls writes it
+  std::string tls;  // a folder written by --init-tls
   std::string ca;
   std::string certificate;
   std::string key;
@@ -17,15 +17,15 @@ struct SecurityFlags {
   bool insecure = false;
 };
 
-// `server`: the certificate is the server's own, and the CA is that of its clients.
+// `server`: the certificate is the server's own, and the CA signs its clients' certificates.
 void add_security_flags(CLI::App& command, SecurityFlags& flags, bool server);
 
 // Whether any is given.
 bool says_how_to_connect(const SecurityFlags& flags);
 
-// Throws UsageError where a file is missing or nothing says how.
+// Throws UsageError if a file is missing or no flag says how to authenticate.
 transport::ConnectConfig connect_config(const SecurityFlags& flags);
-// `named_tokens`: clients have other tokens, so the folder of --tls may do without one.
+// `named_tokens`: clients have other tokens, so the --tls folder need not have one.
 transport::ListenConfig listen_config(const SecurityFlags& flags, const std::string& address, bool named_tokens = false);
 
 }  // namespace epipe::cli

@@ -47,7 +47,7 @@ std::string size_text(double bytes) {
   return bytes >= 1e6 ? fmt::format("{:.1f} MB", bytes / 1e6) : fmt::format("{:.0f} kB", bytes / 1e3);
 }
 
-// A limit of 0 is none.
+// A limit of 0 means no limit.
 std::string of_limit(const std::string& used, double limit, const std::string& limit_text) {
   return limit > 0 ? fmt::format("{} of {}", used, limit_text) : used;
 }
@@ -102,7 +102,7 @@ void show(const AdminFlags& flags, const json& status) {
   }
 }
 
-// Until no server answers any more.
+// Waits until no server answers any more.
 void wait_for_end(const AdminFlags& flags) {
   AdminFlags again = flags;
   again.request = {};
@@ -131,14 +131,14 @@ CLI::App* add_admin_command(CLI::App& serve, const char* name, const char* help,
 
 void add_admin_commands(CLI::App& serve) {
   const auto status = std::make_shared<AdminFlags>();  // each is owned by its callback as well
-  auto* command = add_admin_command(serve, "status", "Show a running server's sessions, limits and what names have used", status);
+  auto* command = add_admin_command(serve, "status", "Show a running server's sessions, limits and usage by name", status);
   command->add_flag("--json", status->as_json, "One JSON object");
   command->callback([status] { show(*status, ask(*status)); });
 
   const auto drain = std::make_shared<AdminFlags>();
   drain->request.kind = AdminRequest::Kind::kDrain;
   command = add_admin_command(serve, "drain", "Take no new sessions, ask clients to save and leave, and end", drain);
-  command->add_option("--seconds", drain->request.seconds, "For clients to leave, 0: at once, unasked; left out: the server's --drain-time")
+  command->add_option("--seconds", drain->request.seconds, "For clients to leave; 0: at once, unasked; default: the server's --drain-time")
       ->check(number_from_zero());
   command->add_flag("--wait", drain->wait, "Return when the server has ended");
   command->add_flag("--json", drain->as_json, "One JSON object");

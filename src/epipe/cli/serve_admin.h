@@ -4,7 +4,7 @@
 
 namespace epipe::cli {
 
-// `epipe serve status | drain | end`: what an operator asks of a server that runs. Whether one was chosen: serve.got_subcommand.
+// `epipe serve status | drain | end`: an operator's requests to a running server. serve.got_subcommand tells whether one was chosen.
 void add_admin_commands(CLI::App& serve);
 
 }  // namespace epipe::cli

@@ -38,7 +38,7 @@ void run_init_tls(const ServeFlags& flags) {
       flags.init_tls);
 }
 
-// Says by which names clients find them.
+// Prints the names by which clients find them.
 model::ScriptFiles install_scripts(const std::string& folder) {
   auto files = value_or_fail(model::read_script_folder(folder));
   for (const auto& [hash, path] : files) fmt::print(stderr, "installed {} as torchscript:sha256={}\n", path, hash);
@@ -46,7 +46,7 @@ model::ScriptFiles install_scripts(const std::string& folder) {
   return files;
 }
 
-// The token is on stdout alone, for a file; nothing else has it.
+// Prints the token to stdout only, for redirection into a file; it is stored nowhere.
 void run_add_token(const ServeFlags& flags) {
   if (flags.tokens.empty()) throw UsageError("--add-token NAME needs --tokens FILE");
   const auto token = serve::add_token(flags.tokens, flags.add_token);
@@ -56,7 +56,7 @@ void run_add_token(const ServeFlags& flags) {
              flags.add_token, flags.tokens);
 }
 
-// Certificates, tokens and limits as their files have them now.
+// Reads certificates, tokens and limits from their files again.
 serve::Credentials read_credentials(const ServeFlags& flags) {
   serve::Credentials read;
   if (!flags.tokens.empty()) {
@@ -151,12 +151,12 @@ void add_serve_command(CLI::App& app, const train::Registry& registry) {
   flags->config.state_dir = "epipe-sessions";
   auto* command = app.add_subcommand("serve", "Hold the middle stages of clients' models (epipe train --connect)");
   command->add_option("--listen", flags->listen, "HOST:PORT; port 0: any free one")->capture_default_str();
-  command->add_option("--init-tls", flags->init_tls, "Make certificates and a token in this folder, and end");
+  command->add_option("--init-tls", flags->init_tls, "Create certificates and a token in this folder, and exit");
   command->add_option("--name", flags->names, "With --init-tls: further names or addresses of this server")->delimiter(',');
   add_security_flags(*command, flags->security, true);
   command->add_option("--tokens", flags->tokens,
                       "File with a line for each person who shares the server: name, SHA-256 of the token, limits");
-  command->add_option("--add-token", flags->add_token, "Add a person to --tokens, print the token, and end");
+  command->add_option("--add-token", flags->add_token, "Add a person to --tokens, print the token, and exit");
   command->add_option("--state-dir", flags->config.state_dir, "Folder for the sessions' checkpoints")->capture_default_str();
   command
       ->add_option("--state-quota", flags->state_gb,
@@ -175,7 +175,7 @@ void add_serve_command(CLI::App& app, const train::Registry& registry) {
       ->check(number_from_zero())
       ->capture_default_str();
   command->add_option("--models", flags->models, "Folder of TorchScript files (*.pt) that clients may train, each by its SHA-256");
-  command->add_option("--device", flags->config.device, "Of the sessions: cpu, cuda:0")->capture_default_str();
+  command->add_option("--device", flags->config.device, "Device of the sessions: cpu, cuda:0")->capture_default_str();
   command->add_option("--metrics", flags->config.metrics,
                       "HOST:PORT where Prometheus finds /metrics, and others /healthz, e.g. 127.0.0.1:9100; left out: nowhere");
   command->add_option("--peers", flags->config.peers, "Other servers that sessions may dial, HOST:PORT,...")->delimiter(',');

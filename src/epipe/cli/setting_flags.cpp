@@ -38,7 +38,7 @@ CLI::Option* add_flag(CLI::App& command, const Setting& setting, std::vector<Cod
   return command.add_option_function<std::vector<std::string>>(setting.flag(), parse, help);
 }
 
-// In CLI11's own words: what --help shows behind the type.
+// The check as CLI11 shows it in --help, after the type.
 std::string shown_check(const Setting& setting) {
   if (setting.check.choices.empty()) return setting.expected();
   return fmt::format("{{{}}}", fmt::join(setting.check.choices, ","));

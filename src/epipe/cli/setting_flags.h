@@ -7,8 +7,8 @@
 
 namespace epipe::cli {
 
-// The flag of a setting: sets the value it is bound to, which outlives the command, and is checked and shown as declared. `more` follows
-// the help.
+// Adds the flag of a setting: it sets the bound value, which outlives the command, and is checked and shown as declared. `more` is appended
+// to the help.
 CLI::Option* add_setting_flag(CLI::App& command, const train::Setting& setting, const std::string& more = "");
 
 }  // namespace epipe::cli

@@ -36,7 +36,7 @@ std::string metrics_text(const train::EpochResult& result) {
   return text;
 }
 
-// A line that is rewritten on a terminal, a plain line now and then in a log.
+// Prints a line that is rewritten on a terminal, or occasional plain lines in a log.
 class Console final : public train::Observer {
  public:
   void on_step(const train::Progress& p) override {
@@ -110,7 +110,7 @@ std::uint64_t shared_seed(std::uint64_t own, transport::Group& world, transport:
   return seed_of(world.key_values().get("seed", timeout));
 }
 
-// Where steps were done, why it ended is not all that its user wants to know.
+// If steps were done, adds how to continue to the reason why it ended.
 std::string with_way_on(const std::string& reason, const Console& console, const TrainFlags& flags) {
   if (!console.stepped() || !holds_run(flags.config.run_dir)) return reason;
   return fmt::format("{}; from its newest checkpoint the run continues with: {}", reason, resume_command(flags));
@@ -164,7 +164,7 @@ void run_rank(const train::Registry& registry, TrainConfig config, const TrainFl
   }
 }
 
-// With --resume, what is not given is as the run's config.toml has it.
+// With --resume, missing flags are taken from the run's config.toml.
 TrainFlags completed(const TrainFlags& given, const CLI::App& command) {
   const std::string& run_dir = given.config.run_dir;
   if (run_dir.empty()) throw UsageError("--run-dir says where the run writes its results");

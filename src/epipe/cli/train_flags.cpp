@@ -30,7 +30,7 @@ std::vector<int> ring_of_servers(std::size_t servers) {
   return place;
 }
 
-// Whether or not a cut will use it.
+// Checks the spec even if no cut uses it.
 void check_codec(std::string_view flag, const std::string& spec) {
   try {
     codec_from_flag(model::split_learned(spec).wire, {}, flag);
@@ -39,7 +39,7 @@ void check_codec(std::string_view flag, const std::string& spec) {
   }
 }
 
-// Nothing would come of a codec.
+// Refuses a codec, which would have no effect.
 void check_uncut(std::string_view flag, const std::string& spec) {
   if (spec.empty() || spec == "none") return;
   throw UsageError(fmt::format(
@@ -104,13 +104,13 @@ TrainConfig checked(const TrainFlags& flags) {
 
 namespace {
 
-// What a setting's declaration cannot know; program.cpp adds the names of models, data and losses.
+// Help that a setting's declaration cannot have; program.cpp adds the names of models, data and losses.
 std::string more_help(const train::Setting& setting) {
   if (setting.name == "schedule") return ": " + schedule::schedule_help();
   return "";
 }
 
-// --seed takes a word beside numbers.
+// --seed takes a word as well as numbers.
 void add_flag(CLI::App& command, TrainFlags& flags, const train::Setting& setting) {
   if (setting.name != "seed") {
     add_setting_flag(command, setting, more_help(setting));

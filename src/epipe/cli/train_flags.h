@@ -9,7 +9,7 @@
 
 namespace epipe::cli {
 
-// The flags of epipe train and of its relatives.
+// The flags of epipe train and similar commands.
 struct TrainFlags {
   train::TrainConfig config;
   std::string seed = "0";  // a number, or "random"
@@ -19,16 +19,16 @@ struct TrainFlags {
 
 // The model, the data and the stages.
 void add_stage_flags(CLI::App& command, TrainFlags& flags);
-// One more, by the name of its setting.
+// Adds one more flag, by the name of its setting.
 void add_named_flag(CLI::App& command, TrainFlags& flags, std::string_view name);
-// All that a run's config.toml may say.
+// All flags that a run's config.toml may set.
 void add_train_flags(CLI::App& command, TrainFlags& flags);
 
 inline constexpr std::string_view kRandomSeed = "random";
-// The number, or 64 bits that nobody can guess. Throws UsageError.
+// The number, or 64 unpredictable bits for "random". Throws UsageError.
 std::uint64_t seed_of(const std::string& text);
 
-// What the flags mean. Throws UsageError where they do not fit together.
+// The configuration for these flags. Throws UsageError if they are inconsistent.
 train::TrainConfig checked(const TrainFlags& flags);
 
 }  // namespace epipe::cli

@@ -15,7 +15,7 @@ using monitor::MetricPage;
 
 double unix_seconds() { return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count(); }
 
-// What a step's numbers say together: bits per value in every step, the error where it was measured. Rates are Prometheus' own work.
+// The derived metrics of a step: bits per value in every step, the error if it was measured. Prometheus computes rates itself.
 void show_derived(MetricPage& page, const std::vector<boundary::Traffic>& cuts, const char* direction, std::string_view wanted) {
   for (std::size_t j = 0; j < cuts.size(); ++j) {
     cuts[j].each_derived([&](const Metric& metric, double value) {
@@ -78,7 +78,7 @@ void TrainMetrics::on_audit(const train::AuditRecord& audit) {
   {
     const std::lock_guard lock(mutex_);
     pipeline::StepResult took = audit.took;
-    took.samples = 0;  // they are trained on in the step
+    took.samples = 0;  // counted in the step
     totals_.add(took);
     ++audits_;
     if (audit.valid) harm_ = audit.harm;
@@ -144,7 +144,7 @@ std::unique_ptr<monitor::HttpServer> serve_metrics(const std::string& address, c
   };
   http.pages["/healthz"] = [] { return monitor::Response{.body = "training\n"}; };
   try {
-    (void)metrics.text();  // a build that cannot write them says so now
+    (void)metrics.text();  // a build without them fails here
     auto server = std::make_unique<monitor::HttpServer>(std::move(http));
     fmt::print(stderr, "metrics at {}/metrics{}\n", server->url(),
                server->open_to_others() ? ", for everybody who reaches this machine" : "");

@@ -10,7 +10,7 @@
 
 namespace epipe::cli {
 
-// Counts what a run does, for /metrics, and tells another observer. The training thread calls on_*, others text().
+// Counts a run's events for /metrics, and forwards them to another observer. The training thread calls on_*, other threads text().
 class TrainMetrics final : public train::Observer {
  public:
   // `inner` outlives it.
@@ -27,7 +27,7 @@ class TrainMetrics final : public train::Observer {
 
  private:
   train::Observer& inner_;
-  mutable std::mutex mutex_;  // guards what follows
+  mutable std::mutex mutex_;  // guards the members below
   session::StepTotals totals_;
   train::Progress progress_;
   double loss_ = 0;  // of the last step
@@ -46,7 +46,7 @@ class TrainMetrics final : public train::Observer {
   double saved_at_ = 0;  // seconds since 1970; 0: not yet
 };
 
-// Shows them at HOST:PORT for as long as it lives; null for "". Throws UsageError or Failure.
+// Serves them at HOST:PORT for as long as it lives; null for "". Throws UsageError or Failure.
 std::unique_ptr<monitor::HttpServer> serve_metrics(const std::string& address, const TrainMetrics& metrics);
 
 }  // namespace epipe::cli

@@ -10,7 +10,7 @@
 namespace epipe::cli {
 namespace {
 
-// Levenshtein's: insertions, deletions and replacements that turn one into the other.
+// Levenshtein distance: insertions, deletions and replacements that turn one into the other.
 std::size_t edit_distance(std::string_view from, std::string_view to) {
   std::vector<std::size_t> row(to.size() + 1);
   std::iota(row.begin(), row.end(), std::size_t{0});
@@ -25,7 +25,7 @@ std::size_t edit_distance(std::string_view from, std::string_view to) {
   return row.back();
 }
 
-// The command that was chosen, as deep as it goes: of `epipe codec encode`, encode.
+// The innermost chosen command: for `epipe codec encode`, encode.
 const CLI::App& chosen(const CLI::App& app) {
   const auto parsed = app.get_subcommands();
   return parsed.empty() ? app : chosen(*parsed.front());
@@ -62,7 +62,7 @@ bool is_flag(const std::string& word) { return word.size() > 2 && word.starts_wi
 
 std::string name_of(const std::string& flag) { return flag.substr(0, flag.find('=')); }
 
-// The flag that no command has, of those that were not understood.
+// The first unrecognized flag that no command has.
 std::optional<std::string> unknown_flag(const CLI::App& app) {
   const auto words = app.remaining(true);
   const auto found = std::find_if(words.begin(), words.end(), is_flag);
@@ -84,7 +84,7 @@ std::string trimmed(const std::string& text) {
   return first == std::string::npos ? "" : text.substr(first, text.find_last_not_of(" \t\r\"") - first + 1);
 }
 
-// The line that sets the key in this section; 0: none does.
+// The line that sets the key in this section; 0 if none does.
 std::size_t line_of(const std::string& file, const std::string& section, const std::string& key) {
   std::ifstream input(file);
   std::string current;
@@ -114,7 +114,7 @@ Key key_of(const std::string& section, const CLI::ParseError& error) {
   return dot == std::string::npos ? Key{"", key} : Key{key.substr(0, dot), key.substr(dot + 1)};
 }
 
-// The subcommand of a config file's section; null: there is none.
+// The subcommand of a config file's section; null if there is none.
 const CLI::App* command_of(const CLI::App& app, const std::string& section) {
   const auto all = app.get_subcommands([](const CLI::App*) { return true; });
   const auto found = std::find_if(all.begin(), all.end(), [&](const CLI::App* command) {

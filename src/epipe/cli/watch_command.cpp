@@ -1,4 +1,4 @@
-// epipe watch: the report as a page that follows runs under way
+// epipe watch: the report as a page that follows runs in progress
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -15,7 +15,7 @@ namespace epipe::cli {
 namespace {
 
 constexpr double kBetweenLooks = 1;    // seconds
-constexpr double kShareOfDrawing = 5;  // drawing takes a fifth of one core at most, however long the runs are
+constexpr double kShareOfDrawing = 5;  // drawing takes at most a fifth of one core, however long the runs are
 
 struct WatchFlags {
   std::vector<std::string> runs;

@@ -24,7 +24,7 @@ bool has(const Flags& flags, std::string_view name) {
   return std::any_of(flags.begin(), flags.end(), [&](const auto& flag) { return flag.first == name; });
 }
 
-// Where a data set may lie below the root; the first that is there counts.
+// Where a data set may be below the root; the first existing folder is used.
 const std::map<std::string, std::vector<std::string>> kFolders = {
     {"cifar10", {"cifar10", "cifar-10-batches-bin"}},
     {"cifar100", {"cifar100", "cifar-100-binary"}},
@@ -40,7 +40,7 @@ std::vector<std::string> folders_of(const std::string& data) {
   return {"glue/" + task, task};
 }
 
-// The folder of the data, or what is missing.
+// The folder of the data; sets `missing` if there is none.
 std::string find_data(const Entry& entry, const Settings& settings, std::string& missing) {
   const auto names = folders_of(entry.data);
   for (const std::string& name : names) {
@@ -66,7 +66,7 @@ std::string find_weights(const Entry& entry, const Settings& settings, std::stri
   return "";
 }
 
-// The devices of all workers or replicas, or why there are too few.
+// The devices of all workers or replicas; sets `missing` if there are too few.
 std::vector<std::string> find_devices(const Entry& entry, const Settings& settings, const Machine& machine, std::string& missing) {
   const auto wanted = static_cast<std::size_t>(entry.workers * entry.replicas);
   std::vector<std::string> devices = settings.devices;
@@ -94,7 +94,7 @@ std::vector<std::string> find_devices(const Entry& entry, const Settings& settin
 
 int epochs_at(const Entry& entry, double scale) { return std::max(1, static_cast<int>(std::lround(entry.epochs * scale))); }
 
-// Epochs, data and warm-up as far as the scale goes.
+// Scales epochs, data and warm-up.
 Flags scaled(const Entry& entry, const Settings& settings) {
   Flags flags = {{"--epochs", fmt::to_string(epochs_at(entry, settings.scale))}};
   if (settings.scale < 1) flags.emplace_back("--data-part", fmt::to_string(settings.scale));
@@ -117,7 +117,7 @@ std::vector<std::string> words_of_flags(const Flags& flags) {
   return words;
 }
 
-// What an entry's note rules out.
+// Why an entry's note rules it out.
 std::string obstacle(const Entry& entry, const Settings& settings) {
   constexpr std::string_view kBlocked = "blocked: ";
   constexpr std::string_view kNeeds = "needs: ";

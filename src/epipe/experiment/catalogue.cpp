@@ -105,7 +105,7 @@ Result<Entry> entry_of(const Record& row, const std::string& table, const Named&
   return entry;
 }
 
-// What makes two entries the same run.
+// Equal for entries that are the same run.
 std::string fingerprint(const Entry& e) {
   return fmt::format("{} {} {} {} {} {} {}", static_cast<int>(e.kind), e.data, e.weights, e.epochs, e.warmup, e.replicas,
                      fmt::join(e.flags, " "));

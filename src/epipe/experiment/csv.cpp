@@ -5,7 +5,7 @@
 namespace epipe::experiment {
 namespace {
 
-// One line's fields; none where a quote is not closed.
+// One line's fields; none if a quote is not closed.
 std::vector<std::string> split(std::string_view line) {
   std::vector<std::string> fields(1);
   bool quoted = false;

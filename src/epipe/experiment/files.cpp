@@ -16,7 +16,7 @@ namespace {
 constexpr std::uint64_t kMaxTableBytes = 1 << 24;
 constexpr const char* kNeeded = "tasks.csv";  // every other table refers to it
 
-// Of the program that runs; empty where the system does not say.
+// The folder of the running program; empty if the system does not tell.
 std::string program_folder() {
   std::array<char, PATH_MAX> path{};
   const ssize_t length = ::readlink("/proc/self/exe", path.data(), path.size());

@@ -13,11 +13,11 @@ struct File {
   std::string text;
 };
 
-// Where the tables may be, the first that has them counts: share/epipe/experiments of the program's installation, a folder experiments/
-// beside the program, and the sources it was built from.
+// Where the tables may be, in order of preference: share/epipe/experiments of the program's installation, a folder experiments/ beside the
+// program, and the sources it was built from.
 std::vector<std::string> table_folders();
 
-// All tables, by name. An error that says where they were looked for.
+// All tables, by name. The error says where they were searched for.
 Result<std::vector<File>> read_files(const std::vector<std::string>& folders);
 
 }  // namespace epipe::experiment

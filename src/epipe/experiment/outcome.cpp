@@ -59,7 +59,7 @@ Outcome outcome_of(const Sums& sums) {
   return out;
 }
 
-// Calls work(line) for every line that is a JSON object; a line that a crash cut off is none.
+// Calls work(line) for every line that is a JSON object, which skips a line truncated by a crash.
 template <typename Work>
 void for_lines(std::string_view text, const Work& work) {
   while (!text.empty()) {

@@ -9,13 +9,13 @@
 
 namespace epipe::experiment {
 
-// What one run says of itself. Negative: not known.
+// The results of one run. Negative: unknown.
 struct Outcome {
   std::string metric;      // accuracy, matthews, ...
-  double value = -1;       // of the validation set after the last epoch
+  double value = -1;       // on the validation set after the last epoch
   bool has_value = false;  // the metric may be negative
   double steps = 0;
-  double samples_per_s = -1;  // without the first step, where there are more
+  double samples_per_s = -1;  // without the first step if there are more
   double seconds_per_batch = -1;
   double bits_per_value = -1;  // over all cuts and both directions
   double wire_bytes_per_step = -1;
@@ -24,12 +24,12 @@ struct Outcome {
   double parameters = -1;
 };
 
-// From the text of a metrics.jsonl; an error where no step is in it.
+// From the text of a metrics.jsonl; an error if it has no step.
 Result<Outcome> outcome_of_metrics(std::string_view text);
-// From what `epipe info --json` prints.
+// From the output of `epipe info --json`.
 Result<Outcome> outcome_of_info(std::string_view text);
 
-// Whether the last line is that of an epoch: a run that was stopped within one is not finished.
+// Whether the last line is an epoch's: a run stopped within an epoch is not finished.
 bool ends_with_epoch(std::string_view metrics);
 
 }  // namespace epipe::experiment

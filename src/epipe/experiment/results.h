@@ -8,22 +8,22 @@
 
 namespace epipe::experiment {
 
-// One line of results.jsonl: a run that was finished, or one that failed.
+// One line of results.jsonl: a finished or failed run.
 struct RunResult {
-  std::string id;  // of the first entry with these flags
+  std::string id;  // the first entry with these flags
   std::uint64_t seed = 0;
   std::string settings;  // see settings_text()
-  std::string command;   // without seed and folder; tells runs apart
+  std::string command;   // without seed and folder; distinguishes runs
   std::string data;      // the last part of the data's folder
-  std::string folder;    // of the run, below that of the results
+  std::string folder;    // the run's folder, relative to the results' folder
   std::string failed;    // why; empty: finished
   Outcome outcome;
 };
 
 std::string to_line(const RunResult& result);
 
-// The lines of a results.jsonl in order; none where there is no such file. A last line that a crash cut off is left out; anything else
-// that does not fit is an error that names the line.
+// The lines of a results.jsonl in order; empty if there is no such file. Skips a last line truncated by a crash; any other invalid line is
+// an error that names it.
 Result<std::vector<RunResult>> read_results(const std::string& path);
 // Adds a line; it is on disk when the call returns.
 Result<void> append_result(const std::string& path, const RunResult& result);

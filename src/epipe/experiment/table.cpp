@@ -6,7 +6,7 @@
 namespace epipe::experiment {
 namespace {
 
-// Adds up what is known.
+// Averages known values.
 class Mean {
  public:
   void add(double value) {
@@ -28,7 +28,7 @@ double mean_of(const std::vector<const RunResult*>& runs, const Field& field) {
   return mean.value();
 }
 
-// Of a sample; not known for fewer than two.
+// Mean and sample deviation of the metric; the deviation is unknown for fewer than two values.
 void add_metric(const std::vector<const RunResult*>& runs, Row& row) {
   const bool error = !row.entry.published_value("error").empty();
   std::vector<double> values;
@@ -88,7 +88,7 @@ Groups groups_of(const std::vector<RunResult>& results) {
   return groups;
 }
 
-// What the settings have in common for entries with other numbers of workers: all but the devices.
+// The settings that entries with different numbers of workers share: all but the devices.
 std::string without_devices(const std::string& settings) {
   const std::size_t from = settings.find(", on ");
   if (from == std::string::npos) return settings;

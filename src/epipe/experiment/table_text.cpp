@@ -1,4 +1,4 @@
-// Rows as text: markdown for people, JSON lines for programs.
+// Rows as text: markdown for humans, JSON lines for programs.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -25,7 +25,7 @@ std::string bandwidth(const Row& row) {
   return cuts.empty() ? "-" : fmt::format("{}", fmt::join(cuts, " / "));
 }
 
-// The parts that take time, the longest first.
+// The parts of a step by time, the longest first.
 std::string parts(const Row& row) {
   std::vector<std::pair<double, std::string>> sorted;
   for (const auto& [part, seconds] : row.parts) {

@@ -88,7 +88,7 @@ class Server {
     audit_.write("server_begin", {{"version", config.version}, {"address", config.listen.address}, {"pid", ::getpid()}});
   }
   ~Server() {
-    admin_ = nullptr;  // its thread and those of the HTTP server use the rest
+    admin_ = nullptr;  // its thread and the HTTP server's threads use the members
     http_ = nullptr;
     listener_.shutdown();
     sessions_.stop();

@@ -9,8 +9,8 @@
 namespace epipe::session {
 namespace {
 
-constexpr double kRounding = 1 + 1e-6;  // of sums that keep Cauchy's inequality
-constexpr double kLargest = 1e200;      // so that sums of them, and their products' roots, are finite
+constexpr double kRounding = 1 + 1e-6;  // tolerance for sums that satisfy Cauchy's inequality
+constexpr double kLargest = 1e200;      // so that their sums, and the roots of their products, are finite
 
 using Named = std::vector<std::pair<std::string, torch::Tensor>>;
 
@@ -26,7 +26,7 @@ Named taken_gradients(const GradientComparisons::Layers& layers) {
   return taken;
 }
 
-// Of `before`, whose memory it takes.
+// Reuses the memory of `before`.
 Named change_from(Named before, const Named& now) {
   for (std::size_t i = 0; i < before.size(); ++i) {
     torch::Tensor& x = before[i].second;

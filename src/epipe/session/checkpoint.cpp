@@ -29,7 +29,7 @@ constexpr std::string_view kChecksums = "checksums.txt";
 
 std::string checkpoint_name(std::uint64_t step) { return fmt::format("{}{:09}", kPrefix, step); }
 
-// Nothing for other folders, which are somebody else's.
+// Nullopt for other folders, which are not ours.
 std::optional<std::uint64_t> step_of(std::string_view name) {
   if (!name.starts_with(kPrefix)) return std::nullopt;
   std::uint64_t step = 0;
@@ -49,7 +49,7 @@ std::uint64_t bytes_of(const NamedTensors& tensors) {
 
 double gigabytes(std::uint64_t bytes) { return static_cast<double>(bytes) / 1e9; }
 
-// Whether the files of a checkpoint are what was written; none of them is in memory at once.
+// Whether the files of a checkpoint are intact; reads them piece by piece.
 bool is_whole(const std::string& folder) {
   constexpr std::uint64_t kMostText = 4096;
   const auto text = read_file(fmt::format("{}/{}", folder, kChecksums), kMostText);
@@ -103,7 +103,7 @@ class Reader {
 
 }  // namespace
 
-// Everything goes to a folder of another name first; the rename makes it a checkpoint.
+// Everything is written to a temporary folder first; renaming makes it a checkpoint.
 void Checkpoints::save(const Checkpoint& checkpoint) const {
   const std::string unfinished = fmt::format("{}/{}", folder_, kUnfinished);
   const std::string finished = folder_ + "/" + checkpoint_name(checkpoint.step);
@@ -122,7 +122,7 @@ void Checkpoints::save(const Checkpoint& checkpoint) const {
   write(kOptimizer, checkpoint.optimizer, {});
   write(kEncoders, checkpoint.encoders, {});
   require(write_private_file(fmt::format("{}/{}", unfinished, kChecksums), {std::as_bytes(std::span(checksums))}));
-  discard(checkpoint.step);  // of a step that is replayed
+  discard(checkpoint.step);  // if the step is replayed
   require(rename_path(unfinished, finished));
   auto all = steps();
   for (; all.back() != checkpoint.step; all.pop_back()) discard(all.back());
@@ -140,7 +140,7 @@ void Checkpoints::require_room(const Checkpoint& checkpoint) const {
                   gigabytes(needed), gigabytes(kept), gigabytes(max_bytes_)));
 }
 
-// What is half removed must not look like a checkpoint.
+// A partly removed folder must not look like a checkpoint.
 void Checkpoints::discard(std::uint64_t step) const {
   const auto all = steps();
   if (std::find(all.begin(), all.end(), step) == all.end()) return;

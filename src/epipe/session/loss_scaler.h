@@ -6,14 +6,14 @@
 
 namespace epipe::session {
 
-// What the loss is multiplied by so that gradients in fp16 do not vanish, by the rule of torch.cuda.amp.GradScaler: doubled after 2000
-// good steps in a row, halved by a step that found NaN or Inf and was skipped. Always a power of two. Every process of a run has one, and
-// all see the same steps.
+// The factor of the loss that keeps fp16 gradients from vanishing, by the rule of torch.cuda.amp.GradScaler: doubled after 2000 good steps
+// in a row, halved by a step that found NaN or Inf and was skipped. Always a power of two. Every process of a run has one, and all see
+// the same steps.
 class LossScaler {
  public:
   static constexpr double kFirst = 65536;
   static constexpr std::int64_t kGrowAfter = 2000;
-  // Below this, gradients are not too large for fp16; the network itself has left the finite numbers.
+  // Below this the cause is not fp16's range: the network itself is not finite any more.
   static constexpr double kLeast = 1.0 / 65536;
 
   double scale() const { return scale_; }
@@ -25,7 +25,7 @@ class LossScaler {
 
  private:
   double scale_ = kFirst;
-  std::int64_t good_steps_ = 0;  // since the scale changed
+  std::int64_t good_steps_ = 0;  // since the last change of the scale
 };
 
 }  // namespace epipe::session

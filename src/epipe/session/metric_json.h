@@ -11,7 +11,7 @@
 // Structs of metrics (base/metric.h) as JSON objects, by name.
 namespace epipe::session {
 
-// For the message to the client.
+// For messages to the client.
 template <typename Metrics>
 nlohmann::json metrics_to_json(const Metrics& metrics) {
   nlohmann::json object = nlohmann::json::object();
@@ -21,7 +21,7 @@ nlohmann::json metrics_to_json(const Metrics& metrics) {
 
 inline constexpr std::size_t kMaxMetricText = 64;
 
-// Of another process: numbers within their type, texts printable and short. Throws std::invalid_argument.
+// Reads a metric from another process: numbers in their type's range, texts made printable and short. Throws std::invalid_argument.
 template <typename T>
 void take_metric(const nlohmann::json& json, const Metric& metric, T& value) {
   if (!holds<T>(json)) throw std::invalid_argument("the metric " + std::string(metric.name) + " is of another type");
@@ -29,7 +29,7 @@ void take_metric(const nlohmann::json& json, const Metric& metric, T& value) {
   if constexpr (std::is_same_v<T, std::string>) value = printable(value.substr(0, kMaxMetricText));
 }
 
-// Throws nlohmann::json::exception or std::invalid_argument where one is missing or of another type.
+// Throws nlohmann::json::exception or std::invalid_argument if one is missing or of another type.
 template <typename Metrics>
 Metrics metrics_from_json(const nlohmann::json& object) {
   Metrics metrics;
@@ -37,7 +37,7 @@ Metrics metrics_from_json(const nlohmann::json& object) {
   return metrics;
 }
 
-// For a line of metrics.jsonl: with what follows from the others, and without empty texts.
+// For a line of metrics.jsonl: includes derived metrics, omits empty texts.
 template <typename Metrics>
 nlohmann::json metrics_line(const Metrics& metrics) {
   nlohmann::json object = metrics_to_json(metrics);

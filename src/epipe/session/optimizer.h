@@ -14,14 +14,14 @@ namespace epipe::session {
 
 using NamedParameters = std::vector<std::pair<std::string, torch::Tensor>>;
 
-// Applies gradients to the parameters of one worker. What it remembers between steps is its own; a checkpoint keeps it as tensors.
+// Applies gradients to the parameters of one worker. Its state between steps is private; checkpoints store it as tensors.
 class Optimizer {
  public:
   virtual ~Optimizer() = default;
-  // With the gradients times `scale`. Uses them up: they are gone afterwards.
+  // Uses the gradients times `scale`, and clears them.
   virtual void step(double learning_rate, double scale) = 0;
-  // What a step multiplies the elements of this parameter's gradient by, up to factors that all gradients share; undefined: nothing. Where
-  // that depends on steps before and there were none, by the gradient itself, with one factor for all its elements.
+  // The factor for each element of this parameter's gradient in a step, up to factors common to all gradients; undefined: 1. If it depends
+  // on earlier steps and there are none, it is derived from the gradient itself, with one factor for all elements.
   virtual torch::Tensor scale(const std::string& name, const torch::Tensor& gradient) const = 0;
   // Everything the next step depends on.
   virtual model::NamedTensors state() const = 0;

@@ -36,7 +36,7 @@ void handle_commands(transport::Link& coordinator, Participant& participant, tra
     try {
       coordinator.send(to_bytes(reply));
     } catch (const transport::ConnectionLost&) {
-      if (!participant.ended()) throw;  // a coordinator that has the last answer is gone before its link says so
+      if (!participant.ended()) throw;  // after the last answer the coordinator may leave at once
     }
   }
 }

@@ -11,16 +11,16 @@ namespace epipe::session {
 class Participant {
  public:
   virtual ~Participant() = default;
-  // Carries a command out; never throws. What cannot be carried out is an ErrorReply.
+  // Executes a command; never throws. Returns an ErrorReply on failure.
   virtual Reply handle(const Command& command) = 0;
   virtual bool ended() const = 0;
 };
 
-// What `work` returns, or an ErrorReply with what it throws.
+// Returns the result of `work`, or an ErrorReply with its exception.
 Reply reply_of(const std::function<Reply()>& work);
 
-// Handles what arrives until the run has ended. Throws ConnectionLost when the coordinator is, TimedOut after `idle` without a command,
-// Closed.
+// Handles commands until the run has ended. Throws ConnectionLost when the coordinator is lost, TimedOut after `idle` without a command,
+// or Closed.
 void handle_commands(transport::Link& coordinator, Participant& participant, transport::Timeout idle);
 
 }  // namespace epipe::session

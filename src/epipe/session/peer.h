@@ -9,7 +9,7 @@
 
 namespace epipe::session {
 
-// Another process refused or failed for a reason that connecting again does not change.
+// Another process refused or failed for a reason that reconnecting would not change.
 class PeerFailed : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
@@ -18,7 +18,7 @@ class PeerFailed : public std::runtime_error {
 // One participant, as the coordinator sees it.
 class Peer {
  public:
-  enum class Role : std::uint8_t { kWorker, kLeader };  // of another replica
+  enum class Role : std::uint8_t { kWorker, kLeader };  // kLeader: of another replica
   Peer(int worker, Role role, std::string name, std::unique_ptr<transport::Link> link, transport::Timeout timeout)
       : worker_(worker), role_(role), name_(std::move(name)), link_(std::move(link)), timeout_(timeout) {}
 
@@ -26,8 +26,8 @@ class Peer {
   bool leads() const { return role_ == Role::kLeader; }
   const std::string& name() const { return name_; }
   void send(const Command& command);
-  // The reply to the oldest command that has none yet, which must be of this type. Throws ConnectionLost or TimedOut, also when the peer
-  // says that connecting again may help, and PeerFailed otherwise; all name the peer.
+  // The reply to the oldest unanswered command, which must be of this type. Throws ConnectionLost or TimedOut, also if the peer says that
+  // reconnecting may help, and PeerFailed otherwise; all name the peer.
   template <typename Expected>
   Expected recv() {
     return recv<Expected>(timeout_);

@@ -11,7 +11,7 @@ namespace {
 
 const void* identity(const torch::Tensor& parameter) { return parameter.unsafeGetTensorImpl(); }
 
-// In the order in which a backward completes their gradients, roughly.
+// Roughly in the order in which a backward completes their gradients.
 std::vector<torch::Tensor> parameters_backwards(const std::vector<std::shared_ptr<layer::Layer>>& layers) {
   std::vector<torch::Tensor> all;
   for (const auto& layer : layers) {
@@ -100,7 +100,7 @@ std::uint64_t Reducer::contribute_nothing(std::uint64_t step) {
   return finish();
 }
 
-// A sum under way ends when the others get to it, or leave as well: nothing else they do depends on this replica.
+// A running sum ends when the others reach it, or leave as well: nothing else they do depends on this replica.
 void Reducer::leave() {
   {
     const std::lock_guard lock(mutex_);
@@ -146,7 +146,7 @@ void Reducer::sum(std::size_t turn, std::uint64_t step) {
   const Span span(seconds, tracer_, kReducerTrack, "all_reduce", step, statistics ? "statistics" : fmt::format("bucket {}", turn));
   const boundary::OwnStream stream(buckets_.empty() ? torch::kCPU : buckets_[0].parameters[0].device());
   statistics ? sum_statistics() : sum_bucket(buckets_[turn]);
-  stream.synchronize();  // the worker's stream may go on with the sums
+  stream.synchronize();  // so that the worker's stream can use the sums
 }
 
 std::vector<torch::Tensor> Reducer::gradients(const Bucket& bucket) {

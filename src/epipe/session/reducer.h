@@ -16,22 +16,22 @@
 
 namespace epipe::session {
 
-inline constexpr int kReducerTrack = 1'000'000;  // of the timeline
+inline constexpr int kReducerTrack = 1'000'000;  // in the timeline
 
-// The sums with the other replicas cannot go on; one of them may know why.
+// Summing with the other replicas cannot continue; one of them may know why.
 class ReplicaLost : public transport::ConnectionLost {
  public:
   using transport::ConnectionLost::ConnectionLost;
 };
 
-// Sums the gradients of one worker over its replicas while its backward still runs. A thread of its own sums bucket by bucket, each as soon
-// as its last gradient is there; always in the same order, because every replica must sum the same.
+// Sums the gradients of one worker over its replicas while its backward still runs. A separate thread sums bucket by bucket, each as soon
+// as its last gradient is ready; always in the same order, because every replica must sum the same buckets.
 //
 //   worker   ... | B m-1: p5 p4  p3  p2 p1  p0 | finish()          a backward completes the last layer's gradients first
 //   reducer                   |bucket 0 |bucket 1 |bucket 2|statistics
 //
-// A bucket is one tensor: the gradients, one after the other, then for each parameter 1 where it has a gradient. So what has a gradient in
-// one replica has one in all, and what has none anywhere stays without. The sums do not depend on the size of the buckets.
+// A bucket is one tensor: the gradients, one after the other, then for each parameter 1 if it has a gradient. So a parameter with a
+// gradient in one replica gets one in all; with none anywhere it stays without. The sums do not depend on the size of the buckets.
 class Reducer final : public pipeline::GradientExchange {
  public:
   // `replicas`: this worker in all replicas. The layers are the worker's, in model order; the tracer may be null and outlives this.
@@ -44,10 +44,10 @@ class Reducer final : public pipeline::GradientExchange {
   void begin(std::uint64_t step) override;
   void ready(const torch::Tensor& parameter) override;
   std::uint64_t finish() override;
-  // A whole batch of which this replica has no sample.
+  // For a batch of which this replica has no samples.
   std::uint64_t contribute_nothing(std::uint64_t step);
 
-  // Drops out after a failure: the others must not wait for gradients that do not come.
+  // Leaves after a failure, so that the others do not wait for its gradients.
   void leave();
 
   std::size_t buckets() const { return buckets_.size(); }
@@ -55,9 +55,9 @@ class Reducer final : public pipeline::GradientExchange {
  private:
   struct Bucket {
     std::vector<torch::Tensor> parameters;
-    torch::Tensor memory;           // [gradients | has a gradient?], where the group sums
-    std::size_t missing = 0;        // gradients of the batch under way
-    boundary::StreamEvent ready{};  // when the last of them is there, on its device
+    torch::Tensor memory;           // [gradients | has a gradient?], summed in place by the group
+    std::size_t missing = 0;        // gradients still missing in the current batch
+    boundary::StreamEvent ready{};  // when the last of them is ready on its device
   };
 
   void make_buckets(std::size_t bucket_bytes);
@@ -74,9 +74,9 @@ class Reducer final : public pipeline::GradientExchange {
   Tracer* tracer_;
   std::vector<Bucket> buckets_;
   std::map<const void*, std::size_t> bucket_of_;  // by the parameter's identity
-  std::uint64_t sent_bytes_ = 0;                  // of the batch under way; the thread's until finish()
-  std::vector<torch::Tensor> made_;               // gradients that the thread's stream made, likewise
-  std::mutex mutex_;                              // guards all below, and `missing`
+  std::uint64_t sent_bytes_ = 0;                  // in the current batch; used by the thread until finish()
+  std::vector<torch::Tensor> made_;               // gradients made on the thread's stream, likewise
+  std::mutex mutex_;                              // guards the members below, and `missing`
   std::condition_variable changed_;
   std::uint64_t step_ = 0;
   std::size_t turn_ = 0;    // the next bucket, then the statistics

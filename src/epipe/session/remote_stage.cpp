@@ -19,7 +19,7 @@ namespace {
 
 using wire::Direction;
 
-constexpr transport::Timeout kLastWords = std::chrono::seconds(2);  // a peer that answers has its reason, or its last reply, by then
+constexpr transport::Timeout kLastWords = std::chrono::seconds(2);  // a responding peer has sent its reason, or its last reply, by then
 
 void require_finite(const torch::Tensor& x, const char* name) {
   if (x.numel() == 0) return;
@@ -45,7 +45,7 @@ RemoteStage::RemoteStage(PeerConnector& connector, RemoteStageConfig config)
   attempt_ = static_cast<std::uint64_t>(std::chrono::duration_cast<std::chrono::milliseconds>(now).count());
   try {
     connect();
-  } catch (const transport::Refused& refused) {  // it is there, and may still be busy with the client that this one continues
+  } catch (const transport::Refused& refused) {  // it runs, and may still be busy with this client's previous connection
     if (is_final(refused) || refused.why() == transport::Refusal::kUntrusted) throw;
     recover(refused.what());
   }
@@ -122,7 +122,7 @@ void RemoteStage::take_next(Direction direction) {
   (forward ? traffic_[1].forward : traffic_[0].backward).values += static_cast<std::uint64_t>(tensors[0].numel());
   take_replies(due.command);
   const auto found = micro_batches_.find(due.micro_batch);
-  if (due.step != steps_done_ || found == micro_batches_.end()) return;  // of a step that was dropped
+  if (due.step != steps_done_ || found == micro_batches_.end()) return;  // of a dropped step
   (forward ? found->second.output : found->second.gradient) = tensors.at(0);
 }
 
@@ -133,7 +133,7 @@ void RemoteStage::take_all() {
   take_replies(commands_sent_);
 }
 
-// Those to commands up to this number of the connection.
+// Takes the replies to commands up to this number of the connection.
 void RemoteStage::take_replies(std::uint64_t up_to) {
   while (!unanswered_.empty() && commands_sent_ - unanswered_.size() < up_to) {
     const std::string_view asked = unanswered_.front();
@@ -147,8 +147,8 @@ void RemoteStage::take_replies(std::uint64_t up_to) {
   }
 }
 
-// When the server fails, what is seen first is that no tensor comes; its replies say why. Otherwise the reason is what ended a thread of
-// the cuts: the connection, or a tensor or frame that cannot be coded, which another try would not change.
+// When the server fails, tensors stop coming first; its replies say why. Otherwise the reason is the error that ended a thread of the
+// cuts: a lost connection, or a tensor or frame that cannot be coded, which retrying would not change.
 void RemoteStage::explain() {
   try {
     while (!unanswered_.empty()) {
@@ -161,7 +161,7 @@ void RemoteStage::explain() {
   } catch (const PeerFailed&) {
     throw;
   } catch (const std::exception&) {
-    // Lost as well: no better reason than our own.
+    // Lost as well: there is no better reason than our own.
   }
   const std::lock_guard lock(failure_mutex_);
   try {
@@ -214,7 +214,7 @@ torch::Tensor RemoteStage::output(std::uint32_t micro_batch) {
   MicroBatch& found = find(micro_batch);
   torch::Tensor y = found.output;
   if (found.training) return y;
-  micro_batches_.erase(micro_batch);  // nothing more will be asked of it, and it need not be sent again
+  micro_batches_.erase(micro_batch);  // it is finished and need not be sent again
   const auto of_it = [&](const Sent& sent) {
     const auto* const forward = std::get_if<ForwardCommand>(&sent.command);
     return forward != nullptr && forward->micro_batch == micro_batch;
@@ -270,7 +270,7 @@ void RemoteStage::commit(double lr) {
   forget_step();
   const auto decided = *decision_;
   with_recovery([&] {
-    if (!decision_) return;  // a new connection has told the server
+    if (!decision_) return;  // the server learned it over a new connection
     peer_->send(CommitCommand{decided.first, decided.second});
     unanswered_.push_back(CommitCommand::kName);
     ++commands_sent_;
@@ -334,7 +334,7 @@ std::array<RemoteStage::CutTraffic, 2> RemoteStage::take_traffic() {
   return std::exchange(traffic_, {});
 }
 
-// The server hears it as soon as it does not wait for a tensor any more.
+// The server reads it once it no longer waits for a tensor.
 void RemoteStage::close_with(const Command& command) {
   if (std::exchange(closed_, true)) return;
   try {

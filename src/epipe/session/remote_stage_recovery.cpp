@@ -1,4 +1,4 @@
-// How a remote stage and its server come to the same step: at the start, and after a loss.
+// How a remote stage and its server agree on a step: at the start, and after a lost connection.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -18,9 +18,9 @@ using pipeline::Side;
 using wire::Direction;
 
 constexpr int kServer = 1;                                // worker
-constexpr std::size_t kCapacity = std::size_t{1} << 20U;  // of tensors on their way: a call that sends never waits
+constexpr std::size_t kCapacity = std::size_t{1} << 20U;  // tensors in transit: a call that sends never waits
 
-// Counts what arrives.
+// Counts received bytes.
 class CountingLink final : public transport::Link {
  public:
   CountingLink(std::unique_ptr<transport::Link> link, std::atomic<std::uint64_t>& received) : link_(std::move(link)), received_(received) {}
@@ -83,14 +83,14 @@ void RemoteStage::connect() {
                   peer_->name(), steps_before, steps_done_));
 }
 
-// The server did what the client decided, or all but the last commit, whose gradients are still there.
+// The server did everything the client decided, except perhaps the last commit, whose gradients it still has.
 bool RemoteStage::can_continue(const ConfigureReply& reply) const {
   if (!started_ || !reply.steps_done) return false;
   if (*reply.steps_done == steps_done_) return true;
   return decision_ && decision_->first == *reply.steps_done && reply.pending == decision_->first;
 }
 
-// Whether that is another step than where the client was.
+// Returns whether that is a different step from the client's.
 bool RemoteStage::go_back(const ConfigureReply& reply) {
   const CheckpointList own = config_.checkpoints.empty() ? CheckpointList{} : checkpoints_.verify();
   for (auto step = own.whole.rbegin(); step != own.whole.rend(); ++step) {
@@ -167,7 +167,7 @@ void RemoteStage::open_channels() {
   set_encoders();
 }
 
-// Where they were at the last commit. Those of a step that was dropped may still be at work.
+// Sets them to their state at the last commit. Encoders of a dropped step may still be running.
 void RemoteStage::set_encoders() {
   for (const Stopwatch watch; true;) {
     try {

@@ -13,7 +13,7 @@
 namespace epipe::session {
 namespace {
 
-// A secret nobody can guess.
+// An unpredictable secret.
 template <std::size_t kBytes>
 std::string random_hex() {
   std::array<unsigned char, kBytes> bytes{};

@@ -9,24 +9,24 @@
 
 namespace epipe::session {
 
-// A session on several servers is known by its name; who asks to continue it shows its ticket.
+// A session on several servers is identified by its name; continuing it requires its ticket.
 struct SessionKey {
   std::string name;    // 32 hex digits
   std::string ticket;  // 64 hex digits, a secret between client and servers
 };
-// Of a run that leaves nothing behind here.
+// A key for a run that leaves nothing behind here.
 SessionKey new_session_key();
-// The key of the run in this directory: the one it began with when it continues, a new one otherwise. Throws std::runtime_error.
+// The key of the run in this directory: with `resume` its original key, otherwise a new one. Throws std::runtime_error.
 SessionKey session_key(const std::string& run_dir, bool resume);
 
-// What a stream to a server is for: its session, and the command channel or one end of a data channel at a cut.
+// The metadata of a stream to a server: its session, and the command channel or one end of a data channel at a cut.
 std::map<std::string, std::string> command_channel_metadata(const SessionKey& key, int worker);
 std::map<std::string, std::string> data_channel_metadata(const SessionKey& key, int from, int to, int cut, std::uint64_t attempt);
 
 // Workers 1, 2, ... on servers.
 class Servers final : public PeerConnector {
  public:
-  // `common` is how to dial; the addresses are filled in, one server per worker.
+  // `common`: how to dial; the addresses, one server per worker, are filled in.
   Servers(std::vector<std::string> addresses, transport::ConnectConfig common, SessionKey key);
 
   std::vector<int> workers() const override;

@@ -114,7 +114,7 @@ void add_replica(StepResult& into, const StepResult& replica) {
   merge_cuts(into, replica);
   into.workers.insert(into.workers.end(), replica.workers.begin(), replica.workers.end());
   if (!replica.predictions.defined()) return;
-  into.predictions = torch::cat({into.predictions.cpu(), replica.predictions});  // theirs came as bytes
+  into.predictions = torch::cat({into.predictions.cpu(), replica.predictions});  // the replica's came as bytes
   into.targets = torch::cat({into.targets.cpu(), replica.targets});
 }
 

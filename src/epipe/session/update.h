@@ -2,11 +2,11 @@
 
 namespace epipe::session {
 
-// What the coordinator decided about the gradients of a step.
+// The coordinator's decision about the gradients of a step.
 struct Update {
   double lr = 0;
   double scale = 1;   // of the gradients
-  bool skip = false;  // they hold NaN or Inf somewhere: nothing changes but the loss scale
+  bool skip = false;  // some are NaN or Inf: only the loss scale changes
 };
 
 }  // namespace epipe::session

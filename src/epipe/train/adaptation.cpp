@@ -18,7 +18,7 @@ struct Range {
   std::size_t last;
 };
 
-// "2-5"; nothing where the text is none.
+// "2-5"; nullopt if the text is not a range.
 std::optional<Range> parse_range(const std::string& text) {
   Range range{};
   const char* const end = text.data() + text.size();

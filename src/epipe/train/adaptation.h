@@ -8,19 +8,19 @@
 #include "epipe/train/plan.h"
 #include "epipe/train/registry.h"
 
-// From --lora, --adapter, --freeze and --base-precision to what is trained.
+// Which parameters are trained, from --lora, --adapter, --freeze and --base-precision.
 namespace epipe::train {
 
 // The layers that a flag such as --freeze names: by name, index, or a range of indices such as 0-3; ascending. Throws std::invalid_argument.
 std::vector<std::size_t> layers_named(std::string_view flag, const std::vector<std::string>& names,
                                       const model::Architecture& architecture);
 
-// The text of --lora with everything in it: the adapter's where there is one, and the architecture's targets where none are named; empty:
-// no LoRA. Throws std::invalid_argument, and std::runtime_error where the adapter cannot be read.
+// The complete text of --lora: from the adapter if there is one, with the architecture's targets if none are named; empty: no LoRA. Throws
+// std::invalid_argument, and std::runtime_error if the adapter cannot be read.
 std::string whole_lora(const TrainConfig& config, const model::Architecture& architecture);
 
 model::Adaptation adaptation_of(const Plan& plan);
-// The same from flags, for an architecture that is not adapted yet.
+// The same from flags, for an architecture before adaptation.
 model::Adaptation adaptation_of(const TrainConfig& config, const model::Architecture& architecture);
 
 // The layers of a model, adapted.

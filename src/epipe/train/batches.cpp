@@ -12,7 +12,7 @@
 namespace epipe::train {
 namespace {
 
-// --tokenizer, or what stands in an hf:DIR model's folder, where the data is text.
+// For text data: --tokenizer, or the folder of an hf:DIR model.
 std::string tokenizer_of(const TrainConfig& config) {
   const bool glue = config.data.starts_with("glue/") && config.bpe.empty();
   const auto folder = model::hf_folder_of(config.model);

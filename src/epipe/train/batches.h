@@ -9,14 +9,14 @@
 
 namespace epipe::train {
 
-// Whether the first stage enlarges the images, which costs a device nothing and a loader most of its time. Throws std::invalid_argument
-// where they do not all have one size.
+// Whether the first stage enlarges the images, which costs a device almost nothing and a loader most of its time. Throws
+// std::invalid_argument if the images differ in size.
 bool resizes_on_device(const TrainConfig& config);
 
-// The data of a run: what it is, and its batches in their order. `replica`: whose part of every batch this process loads.
+// The data of a run, and its batches in order. `replica`: the replica whose part of every batch this process loads.
 class Batches {
  public:
-  // Throws std::invalid_argument for data that is not there, or a batch that cannot be split as configured.
+  // Throws std::invalid_argument for missing data, or a batch that cannot be split as configured.
   Batches(const Registry& registry, const TrainConfig& config, data::DataSpec::Kind kind, int replica);
 
   // As the model sees it.
@@ -29,7 +29,7 @@ class Batches {
   std::uint64_t all_steps() const { return steps_per_epoch() * static_cast<std::uint64_t>(config_.epochs); }
   std::uint64_t end_step() const;  // the step after the last
   std::uint64_t validation_steps() const { return data::Loader::steps_per_epoch(data_.validation->size(), config_.batch); }
-  // This replica's parts of the batches from `first_step` on. They do not outlive this.
+  // Loads this replica's parts of the batches from `first_step` on. The loaders must not outlive this.
   std::unique_ptr<data::Loader> training(std::uint64_t first_step) const;
   std::unique_ptr<data::Loader> validation() const;
 

@@ -11,7 +11,7 @@ constexpr double kLeastError = 1e-12;
 constexpr double kMostPrice = 1e30;  // bits for a unit of harm
 constexpr int kHalvings = 200;
 
-// Lagrange: the bits, and the harm at its price.
+// Minimizes the Lagrangian: the bits plus the harm times its price.
 double cheapest(const RateChoice& choice, double price) {
   const double low = std::log2(choice.curve.rates.front());
   const double high = std::log2(choice.curve.rates.back());

@@ -2,29 +2,29 @@
 
 #include <vector>
 
-// Pure numbers: how many bits each of several tensors should get.
+// Distributes bits over several tensors. Pure arithmetic.
 namespace epipe::train {
 
-// What coding at some rates loses, on straight lines between them where both axes are logarithmic.
+// The loss of coding at some rates, interpolated linearly on logarithmic axes.
 struct RateCurve {
   std::vector<double> rates;   // bits per value, ascending, above 0
   std::vector<double> errors;  // at each; relative
 
-  double error_at(double rate) const;  // beyond the ends: as at the ends
-  RateCurve within(double most) const;  // the part whose errors are at most this, which fall as rates rise; at least its last point
+  double error_at(double rate) const;  // constant beyond the ends
+  RateCurve within(double most) const;  // the part with errors of at most `most`, which fall as rates rise; at least the last point
 };
 
 // One cut and direction.
 struct RateChoice {
-  double values = 0;       // that cross, in any unit all choices share
-  double sensitivity = 0;  // harm for each unit of relative error
+  double values = 0;       // that cross, in any unit common to all choices
+  double sensitivity = 0;  // harm per unit of relative error
   RateCurve curve;         // a rate is chosen between its ends
 
   double harm_at(double rate) const { return sensitivity * curve.error_at(rate); }
 };
 
-// The rates with the fewest bits, sum of values * rate, whose harms add up to at most `most`; where that cannot be had, those with the
-// least harm. At the solution a further bit would take off the same harm wherever it is spent.
+// The rates with the fewest bits, sum of values * rate, whose harms add up to at most `most`; if that is impossible, the rates with the
+// least harm. At the solution an additional bit would reduce the harm equally for every tensor.
 std::vector<double> allocate_bits(const std::vector<RateChoice>& choices, double most);
 
 }  // namespace epipe::train

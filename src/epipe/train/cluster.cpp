@@ -20,7 +20,8 @@ constexpr std::uint32_t kCommands = 0;
 constexpr std::uint32_t kFirstChannel = 1;       // + cut
 constexpr std::uint32_t kLeaders = 0x7000'0000;  // commands of rank 0 to the leaders of other replicas
 
-// A rank that ends closes its sockets. This is for a machine that is gone: while rank 0 lives, its commands are never so far apart.
+// A rank that ends closes its sockets. This timeout is for a machine that disappears: while rank 0 lives, its commands are never so far
+// apart.
 constexpr transport::Timeout kIdle = std::chrono::hours(1);
 
 std::uint32_t channel_of(int cut) { return kFirstChannel + static_cast<std::uint32_t>(cut); }
@@ -61,7 +62,7 @@ class Ranks final : public PeerConnector {
   const Cluster& cluster_;
 };
 
-// What this rank would tell the others, were it rank 0.
+// The plan this rank would send if it were rank 0.
 Plan own_plan(const Registry& registry, const TrainConfig& config) {
   const auto kind = registry.models.takes_text(config.model) ? data::DataSpec::Kind::kText : data::DataSpec::Kind::kImages;
   const Batches batches(registry, config, kind, 0);
@@ -111,7 +112,7 @@ void participate_as_replica(const Registry& registry, const TrainConfig& config,
 
 std::string agreed(int rank) { return fmt::format("agreed/{}", rank); }
 
-// Settings that are not in the plan, which is for servers too. Every rank compares its own with those of rank 0, which hears from all, so
+// Compares settings that are not in the plan, which also goes to servers. Every rank compares its own with rank 0's and tells rank 0, so
 // that each of them ends with the reason.
 void compare_settings(const TrainConfig& config, Group& world) {
   transport::KeyValueStore& key_values = world.key_values();

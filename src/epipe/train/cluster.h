@@ -27,17 +27,17 @@ struct Cluster {
   transport::Group& pipeline() const { return own ? *own : *world; }
 };
 
-// The ranks that a configuration takes, and an error that says how to start them where it has another number; std::invalid_argument.
+// The number of ranks a configuration needs; check_ranks throws std::invalid_argument that says how to start them if `ranks` differs.
 int ranks_of(const TrainConfig& config);
 void check_ranks(const TrainConfig& config, int ranks);
 
-// Takes the place of this rank, together with all others. Throws std::invalid_argument when rank 0 has other numbers.
+// Joins this rank's groups, together with all other ranks. Throws std::invalid_argument if rank 0 has other numbers of workers or replicas.
 Cluster join_cluster(const TrainConfig& config, transport::Group& world);
 
-// For rank 0: the other workers of its replica, and the leaders of the others.
+// For rank 0: connects to the other workers of its replica, and the leaders of the other replicas.
 std::unique_ptr<session::PeerConnector> connect_ranks(const Cluster& cluster);
 
-// The life of a rank but 0: handles commands until the run has ended. Its configuration must be rank 0's. Throws what ends it.
+// Runs any rank but 0: handles commands until the run has ended. Its configuration must equal rank 0's. Throws the error that ended it.
 void participate(const Registry& registry, const TrainConfig& config, Cluster cluster);
 
 }  // namespace epipe::train

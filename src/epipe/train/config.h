@@ -13,7 +13,7 @@
 
 namespace epipe::train {
 
-// settings.def twice: what all processes of a run share, then the rest.
+// Includes settings.def twice: for the settings that all processes of a run share, then for the rest.
 #define SECTION(heading)
 
 struct SharedSettings {
@@ -31,7 +31,7 @@ struct SharedSettings {
 #undef EPIPE_IF_kProcess
 };
 
-// Everything a run is made of, as the flags of `epipe train` name it.
+// All settings of a run, named like the flags of `epipe train`.
 struct TrainConfig : SharedSettings {
 #define EPIPE_IF_kAll(member)
 #define EPIPE_IF_kResolved(member) member

@@ -22,10 +22,10 @@ namespace {
 using model::LayerTiming;
 using planner::Seconds;
 
-constexpr double kRoundSeconds = 0.6;     // of one round of all layers with the larger micro-batch, at most
-constexpr double kLayerOverhead = 20e-6;  // seconds of a forward whatever its size, where only FLOPs are known
-constexpr double kKeptOutputs = 3;        // what is kept, in outputs, where it was not measured
-constexpr double kCodecSeconds = 0.05;    // for each tensor
+constexpr double kRoundSeconds = 0.6;     // limit for one round of all layers with the larger micro-batch
+constexpr double kLayerOverhead = 20e-6;  // seconds of a forward of any size, if only FLOPs are known
+constexpr double kKeptOutputs = 3;        // kept memory in units of the outputs, if it was not measured
+constexpr double kCodecSeconds = 0.05;    // per tensor
 
 double value_count(const layer::Tensors& tensors, bool floating) {
   double count = 0;
@@ -51,7 +51,7 @@ planner::Layer layer_row(const layer::Layer& layer, const layer::Tensors& in, co
   return row;
 }
 
-// Of a small convolution and what comes after it, by so many threads together.
+// Rounds of a small convolution and the operations after it, by `threads` threads together.
 double rounds_per_second(unsigned threads) {
   constexpr double kSeconds = 0.15;
   std::atomic<int> rounds = 0;

@@ -22,7 +22,7 @@ namespace {
 
 using nlohmann::json;
 
-// Protocol buffers, as far as an Event needs them.
+// The part of protocol buffers that an Event needs.
 class Message {
  public:
   Message& varint(int field, std::uint64_t value) {
@@ -81,7 +81,7 @@ void add_value(Message& summary, const std::string& tag, const json& value) {
   summary.bytes(kValue, Message().bytes(kTag, tag).fixed32(kSimpleValue, number).str());
 }
 
-// The numbers of an object, but for those that say which one it is.
+// Adds the numbers of an object, except its ids.
 void add_values(Message& summary, const std::string& prefix, const json& object, std::initializer_list<std::string_view> ids) {
   for (const auto& [key, value] : object.items()) {
     if (std::find(ids.begin(), ids.end(), key) == ids.end()) add_value(summary, prefix + key, value);
@@ -108,7 +108,7 @@ Message summary_of(const json& line) {
   return summary;
 }
 
-// The format wants CRCs that do not look like CRCs of themselves.
+// The format masks CRCs, because CRCs of data with CRCs in it are weak.
 std::uint32_t masked_crc(std::string_view bytes) {
   const std::uint32_t crc = wire::crc32c(std::as_bytes(std::span(bytes)));
   return std::rotr(crc, 15) + 0xa282ead8U;
@@ -120,7 +120,7 @@ std::string little_endian(std::uint64_t value, std::size_t count) {
   return bytes;
 }
 
-// Two files of one second are told apart by their numbers, and are read in their order.
+// Files of the same second differ by their numbers, and are read in that order.
 std::string file_name(int number) {
   std::array<char, 256> host{};
   ::gethostname(host.data(), host.size() - 1);
@@ -149,7 +149,7 @@ void EventsFile::open() {
 
 void EventsFile::append(const json& line) {
   if (file_ == nullptr) open();
-  const bool epoch = line.at("kind") == "epoch";  // at its last step, which a run that continues after it does not do again
+  const bool epoch = line.at("kind") == "epoch";  // at its last step, which a continuing run does not repeat
   const auto step = epoch ? line.at("end_step").get<std::uint64_t>() - 1 : line.at("step").get<std::uint64_t>();
   write(event_at(step).bytes(kSummary, summary_of(line).str()).str());
 }

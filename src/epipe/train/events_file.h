@@ -7,24 +7,24 @@
 
 namespace epipe::train {
 
-// The numbers of metrics.jsonl once more, as TensorBoard reads them: events.out.tfevents.TIME.HOST.PID in the run's folder. Tags follow
-// from the lines: "loss", "val_loss", "cut_0_forward/bits_per_value", "worker_1/wait".
+// The numbers of metrics.jsonl in TensorBoard's format: events.out.tfevents.TIME.HOST.PID in the run's folder. Tags are derived from the
+// lines: "loss", "val_loss", "cut_0_forward/bits_per_value", "worker_1/wait".
 //
 //   8 bytes  N, little-endian        each record
-//   4 bytes  masked CRC-32C of these
+//   4 bytes  masked CRC-32C of N
 //   N bytes  an Event (tensorflow/core/util/event.proto): wall_time, step, and file_version, summary or session_log
-//   4 bytes  masked CRC-32C of that
+//   4 bytes  masked CRC-32C of the Event
 //
-// A run that continues, or goes back, begins another file. Its first record tells TensorBoard to drop what it knew of these steps.
+// A run that continues, or goes back, starts a new file. Its first record tells TensorBoard to drop earlier data of these steps.
 class EventsFile {
  public:
-  // Made with the first line.
+  // The file is created with the first line.
   EventsFile(std::string folder, std::uint64_t first_step) : folder_(std::move(folder)), first_step_(first_step) {}
   ~EventsFile();
   EventsFile(const EventsFile&) = delete;
   EventsFile& operator=(const EventsFile&) = delete;
 
-  // A line of metrics.jsonl. Throws std::runtime_error when it cannot be written.
+  // Appends a line of metrics.jsonl. Throws std::runtime_error if it cannot be written.
   void append(const nlohmann::json& line);
 
  private:

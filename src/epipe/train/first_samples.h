@@ -5,7 +5,7 @@
 
 namespace epipe::train {
 
-// The first samples of the training data as the model sees them, and where they are: to look at an architecture.
+// The first samples of the training data as the model sees them, with their context, for inspecting an architecture.
 struct FirstSamples {
   layer::Batch batch;
   layer::ForwardContext at;  // in evaluation mode

@@ -27,7 +27,7 @@ std::unique_ptr<codec::Codec> make(const std::string& spec) {
   return std::move(made).value();
 }
 
-// One codec on all tensors of one cut and direction, with an encoder per part, as a pipeline has it.
+// One codec on all tensors of one cut and direction, with an encoder per part, as in a pipeline.
 class CodecAtCut {
  public:
   explicit CodecAtCut(std::string spec) : spec_(std::move(spec)) {}
@@ -81,7 +81,7 @@ struct AtCut {
 class Inspector {
  public:
   explicit Inspector(const InspectConfig& how) : how_(how) {
-    for (const std::string& spec : how_.codecs) make(spec);  // a wrong one is said before anything runs
+    for (const std::string& spec : how_.codecs) make(spec);  // reports a wrong one before anything runs
     if (how_.dump.empty()) return;
     if (const auto made = make_folders(how_.dump); !made) throw std::runtime_error(made.error().message);
   }

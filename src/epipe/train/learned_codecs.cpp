@@ -10,7 +10,7 @@
 namespace epipe::train {
 namespace {
 
-// The learned codec of a cut, if it has one; what is left goes over the wire.
+// Takes the learned codec of a cut, if it has one; the rest of the chain is for the wire.
 std::optional<model::LearnedCodec> take_learned(pipeline::CutCodecs& codecs, std::size_t cut) {
   const auto forward = model::split_learned(codecs.forward);
   const auto backward = model::split_learned(codecs.backward);
@@ -45,7 +45,7 @@ void insert_learned_codecs(model::Architecture& architecture, Plan& plan, const 
   const auto costs = costs_of_one_sample(look ? look() : architecture, plan.data);
   std::size_t inserted = 0;
   for (std::size_t cut = 0; cut < learned.size(); ++cut) {
-    const std::size_t first = plan.cuts[cut];  // as chosen, without the layers inserted so far
+    const std::size_t first = plan.cuts[cut];  // as given, without the layers inserted so far
     plan.cuts[cut] += inserted;
     if (!learned[cut] || first == 0 || first > costs.size()) continue;
     const auto& shapes = costs[first - 1].shapes;

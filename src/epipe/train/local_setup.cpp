@@ -12,7 +12,7 @@
 namespace epipe::train {
 namespace {
 
-// The workers of other processes.
+// The workers in other processes.
 std::vector<int> others(const Plan& plan, const std::vector<int>& here) {
   std::vector<int> remote;
   if (here.empty()) return remote;

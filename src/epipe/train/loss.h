@@ -9,13 +9,13 @@
 
 namespace epipe::train {
 
-// Cross entropy of classes, or the squared error of values (the mean over the values of a sample). Its predictions are the outputs.
+// Cross entropy over classes, or the squared error of values (the mean over the values of a sample). Its predictions are the outputs.
 pipeline::Loss make_loss(const data::DataSpec& data);
 
-// The losses that a program knows: "auto" is make_loss(), and what it brings itself.
+// The losses a program knows: "auto", which is make_loss(), and its own.
 class Losses {
  public:
-  // `--loss NAME`. Throws std::invalid_argument where the name is taken or no name.
+  // For `--loss NAME`. Throws std::invalid_argument if the name is taken or invalid.
   void add(const std::string& name, pipeline::Loss loss);
   // Throws std::invalid_argument that lists the known names.
   pipeline::Loss find(const std::string& name, const data::DataSpec& data) const;

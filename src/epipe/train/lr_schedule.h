@@ -5,7 +5,7 @@
 
 namespace epipe::train {
 
-// The learning rate of every step. Warm-up rises linearly and is never 0; then the rate follows the curve down to 0 after the last step.
+// The learning rate of every step. It rises linearly from above 0 during warm-up, then follows the curve down to 0 after the last step.
 struct LrSchedule {
   enum class Kind : std::uint8_t { kConstant, kCosine, kLinear, kPolynomial };
   Kind kind = Kind::kConstant;
@@ -17,7 +17,7 @@ struct LrSchedule {
   double at(std::int64_t step) const;  // step counts from 0
 };
 
-// "constant", "cosine", "linear", "polynomial"; std::invalid_argument otherwise.
+// "constant", "cosine", "linear", "polynomial"; otherwise throws std::invalid_argument.
 LrSchedule::Kind parse_lr_schedule(const std::string& name);
 
 }  // namespace epipe::train

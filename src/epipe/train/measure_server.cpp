@@ -19,13 +19,13 @@ namespace {
 constexpr transport::Timeout kMeasureTimeout = std::chrono::seconds(60);
 constexpr std::size_t kSmallMessage = 64;
 constexpr std::size_t kLargestMessage = std::size_t{1} << 20;
-constexpr double kMeasureSeconds = 0.2;   // for each size and way
-constexpr double kQuickMessage = 0.05;    // seconds: a larger one says more
+constexpr double kMeasureSeconds = 0.2;   // for each size and direction
+constexpr double kQuickMessage = 0.05;    // seconds: if a message is faster, a larger one is measured
 constexpr double kCarryPerByte = 2.5e-9;  // seconds of a core at each end, with TLS: 400 MB/s (bench/link)
-constexpr int kProbeSteps = 3;            // of each size, after one that warms up
+constexpr int kProbeSteps = 3;            // of each size, after one warm-up step
 constexpr std::int64_t kProbeSamples[] = {2, 8};
 
-// A train of messages takes a round trip besides what its bytes take.
+// A train of messages takes a round trip in addition to the time for its bytes.
 double payload_rate(const transport::LinkSpeed& speed, double megabytes_per_s, double round_trip) {
   const double bytes = static_cast<double>(speed.bytes) * speed.messages;
   const double seconds = bytes / (1e6 * megabytes_per_s);

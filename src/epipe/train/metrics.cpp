@@ -24,7 +24,7 @@ json cut_json(std::size_t cut, const char* direction, const std::string& codec, 
   return line;
 }
 
-// The lines of earlier steps; a last line cut off by a crash is dropped with the rest.
+// The lines of earlier steps; also drops a last line truncated by a crash.
 std::string lines_before(const std::string& path, std::uint64_t first_step) {
   std::ifstream file(path);
   std::string kept;

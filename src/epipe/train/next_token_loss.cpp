@@ -14,8 +14,8 @@ using torch::autograd::variable_list;
 
 constexpr std::int64_t kLogitsAtOnce = std::int64_t{1} << 24;  // 64 MB in float32
 
-// Sum of the losses, and of the tokens predicted right. The gradients are made with the loss, while the logits of a part are there, and
-// backward only scales them: no logit is computed twice.
+// The sums of losses and of correctly predicted tokens. Gradients are computed together with the loss, while the logits of a part exist,
+// and backward only scales them: no logit is computed twice.
 class HeadLoss : public torch::autograd::Function<HeadLoss> {
  public:
   // hidden [N, F], weight [V, F], targets [N]

@@ -4,9 +4,9 @@
 
 namespace epipe::train {
 
-// Cross entropy of every next token. `outputs`: hidden states [B, T, F] and the head's matrix [V, F], as a decoder's head gives them for a
-// loss; targets int64 [B, T]: the tokens themselves, of which those with layer::kNoTarget are not predicted. Logits exist for some tokens
-// at a time, in the type of the hidden states; softmax and sums are float32.
+// Cross entropy of every next token. `outputs`: hidden states [B, T, F] and the head's matrix [V, F], as output by a decoder's head for a
+// loss; targets int64 [B, T]: the tokens themselves, or layer::kNoTarget where nothing is predicted. Logits are computed for some tokens at
+// a time, in the type of the hidden states; softmax and sums are float32.
 pipeline::LossResult next_token_loss(const layer::Tensors& outputs, const torch::Tensor& targets);
 
 }  // namespace epipe::train

@@ -42,7 +42,7 @@ void Optimizer::step(double learning_rate, double scale) {
   for (auto& [name, parameter] : parameters_) parameter.mutable_grad() = torch::Tensor();
 }
 
-// On a device all together, in few kernels; on the CPU one by one, while its values are in the cache.
+// On a device all parameters together, in few kernels; on the CPU one by one, while the values are in the cache.
 std::vector<Optimizer::Group> Optimizer::groups() const {
   std::vector<Group> all;
   for (const auto& [name, parameter] : parameters_) {

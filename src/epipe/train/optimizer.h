@@ -28,7 +28,7 @@ class Optimizer final : public session::Optimizer {
  public:
   Optimizer(const OptimizerConfig& config, NamedParameters parameters);
 
-  // Gradients are gone while the device still works, and not when it waits for the next step.
+  // Frees the gradients while the device is still working, not while it waits for the next step.
   void step(double learning_rate, double scale = 1) override;
 
   torch::Tensor scale(const std::string& name, const torch::Tensor& gradient) const override;
@@ -38,7 +38,7 @@ class Optimizer final : public session::Optimizer {
   void set_state(const model::NamedTensors& state) override;
 
  private:
-  // Parameters that one operation updates together, and what belongs to them.
+  // Parameters that one operation updates together, with their gradients and names.
   struct Group {
     std::vector<std::string> names;
     std::vector<torch::Tensor> parameters;
@@ -55,7 +55,7 @@ class Optimizer final : public session::Optimizer {
   std::int64_t steps_ = 0;
 };
 
-// "sgd", "adam", "adamw"; std::invalid_argument otherwise.
+// "sgd", "adam", "adamw"; otherwise throws std::invalid_argument.
 OptimizerConfig::Kind parse_optimizer(const std::string& name);
 std::string to_string(OptimizerConfig::Kind kind);
 

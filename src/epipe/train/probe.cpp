@@ -43,7 +43,7 @@ int stage_in(std::string_view name) {
   return stage;
 }
 
-// Without those of the steps before the last one, as far as the last one was recorded: timelines have an end.
+// Drops events of steps before the last one, if the last one was recorded: timelines have a capacity.
 std::vector<Tracer::Event> warmed_up(std::vector<Tracer::Event> events) {
   std::map<std::pair<int, std::string_view>, std::uint64_t> last;  // by track and category
   for (const auto& e : events) {
@@ -54,7 +54,7 @@ std::vector<Tracer::Event> warmed_up(std::vector<Tracer::Event> events) {
   return events;
 }
 
-// What the threads of a step did, by worker's stage or by cut.
+// The times of a step's threads, by worker's stage or by cut.
 class StepTimes {
  public:
   explicit StepTimes(std::vector<Tracer::Event> events) : events_(std::move(events)) {
@@ -75,7 +75,7 @@ class StepTimes {
     return median(std::move(seconds));
   }
 
-  // From the end of its encoding to the beginning of its decoding, of the frame that waited least.
+  // The time from the end of encoding to the beginning of decoding, for the frame that waited least.
   double under_way(int cut, Direction direction) const {
     const auto sent = spans("encode", cut, direction);
     const auto got = spans("decode", cut, direction);
@@ -87,7 +87,7 @@ class StepTimes {
   }
 
  private:
-  // As boundary::track_of() numbers them.
+  // Tracks are numbered by boundary::track_of().
   std::vector<Tracer::Event> spans(std::string_view category, int cut, Direction direction) const {
     const int track = 100 + 4 * cut + 2 * static_cast<int>(direction) + (category == "decode" ? 1 : 0);
     std::vector<Tracer::Event> all;
@@ -103,7 +103,7 @@ std::vector<double>& of_direction(PerCut& values, Direction direction) {
   return direction == Direction::kForward ? values.forward : values.backward;
 }
 
-// Of two servers neither end is here: the way between them takes no more than the longer one to here, or the run would not go through both.
+// Between two servers neither end is here: assumes that the delay is at most the longer one to here.
 double one_way(const Measured& m, const schedule::Placement& placement, std::size_t cut) {
   const auto trip = [&](std::size_t stage) { return m.round_trip[static_cast<std::size_t>(placement.worker_of[stage])]; };
   return placement.crosses(static_cast<int>(cut)) ? std::max(trip(cut), trip(cut + 1)) / 2 : 0;

@@ -9,29 +9,29 @@
 
 namespace epipe::train {
 
-// What a micro-batch takes on its road, in seconds.
+// The times of a micro-batch along its way, in seconds.
 struct Measured {
   std::vector<double> forward;     // [n]
   std::vector<double> backward;    // [n]
   schedule::PerCut encode;         // [n-1]
   schedule::PerCut decode;         // [n-1]
-  schedule::PerCut transfer;       // [n-1] beyond the delay: bytes by the rate of the link
+  schedule::PerCut transfer;       // [n-1] besides the delay: bytes divided by the rate of the link
   schedule::PerCut bytes;          // [n-1] of its frames
   std::vector<double> delay;       // [n-1] one way
-  std::vector<double> round_trip;  // by worker; 0 for those here
+  std::vector<double> round_trip;  // by worker; 0 for local ones
 
-  // For a schedule: codecs only delay what crosses a cut.
+  // The costs for a schedule: codecs only delay what crosses a cut.
   schedule::Costs costs() const;
 };
 
-// Connects the run of this configuration, does two steps that are never committed, the first of which only warms up, and ends that
-// session: nothing of it is left there. Throws what connecting and training throw.
+// Connects a run with this configuration, does two steps that are never committed, the first as warm-up, and ends that session, which
+// leaves nothing behind. Throws like connecting and training.
 Measured measure(const Registry& registry, const TrainConfig& config, session::PeerConnector& connector);
 
-// Whether --in-flight auto has yet to be measured.
+// Whether --in-flight auto still needs a measurement.
 bool wants_measuring(const TrainConfig& config);
-// With the costs and the micro-batches in flight that follow from measure(), for the plan and config.toml. Tries again for --reconnect
-// seconds where a server does not answer.
+// The configuration with costs and micro-batches in flight from measure(), for the plan and config.toml. If a server does not answer,
+// retries for --reconnect seconds.
 TrainConfig with_measured_costs(const Registry& registry, TrainConfig config, session::PeerConnector& connector,
                                 const std::function<void(const std::string&)>& note);
 

@@ -6,7 +6,7 @@
 
 namespace epipe::train {
 
-// What a program knows by name. Made once, at its start; whoever trains is given it.
+// The models, data and losses a program knows by name. Made once, at its start, and passed to everything that trains.
 struct Registry {
   model::Registry models = model::builtin_models();
   data::Registry data{};

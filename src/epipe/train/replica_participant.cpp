@@ -24,7 +24,7 @@ ReplicaParticipant::ReplicaParticipant(const Registry& registry, const TrainConf
                                        std::unique_ptr<transport::Group> replicas)
     : registry_(registry), config_(config), connector_(connector), replicas_(std::move(replicas)) {}
 
-// The other replicas must not wait for one that failed.
+// So that the other replicas do not wait for one that failed.
 Reply ReplicaParticipant::handle(const Command& command) {
   Reply reply = reply_of([&] { return std::visit([this](const auto& one) { return on(one); }, command); });
   if (std::holds_alternative<ErrorReply>(reply) && run_) run_->coordinator->local().leave_replicas();

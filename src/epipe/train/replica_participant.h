@@ -7,8 +7,8 @@
 
 namespace epipe::train {
 
-// Worker 0 of another replica than the first: a participant of the run, and the coordinator of its own replica. A step names no samples:
-// it loads its own part of the batch.
+// Worker 0 of any replica but the first: a participant of the run, and the coordinator of its own replica. Step commands do not name
+// samples: it loads its own part of the batch.
 class ReplicaParticipant final : public session::Participant {
  public:
   // Registry and connector outlive it; `replicas`: worker 0 in all replicas.
@@ -44,11 +44,11 @@ class ReplicaParticipant final : public session::Participant {
   const Registry& registry_;
   TrainConfig config_;
   session::PeerConnector& connector_;
-  std::unique_ptr<transport::Group> replicas_;  // the run's as soon as there is one
-  std::optional<RunParts> run_;                 // nothing until the run is configured
+  std::unique_ptr<transport::Group> replicas_;  // moved to the run once there is one
+  std::optional<RunParts> run_;                 // nullopt until the run is configured
   std::unique_ptr<data::Loader> training_;
   std::unique_ptr<data::Loader> validation_;
-  std::uint64_t validated_ = 0;  // batches that were taken from it
+  std::uint64_t validated_ = 0;  // batches taken from it
   bool ended_ = false;
 };
 

@@ -16,7 +16,7 @@ constexpr std::string_view kAdapterWeights = "adapter/adapter_model.safetensors"
 
 std::string in(const std::string& folder, std::string_view name) { return fmt::format("{}/{}", folder, name); }
 
-// W + scale * B A, under W's name; the thin matrices go.
+// W + scale * B A, under W's name, without the thin matrices.
 model::NamedTensors merged(const model::NamedTensors& layer, const layer::LoraConfig& lora, bool input_first) {
   model::NamedTensors all;
   for (const auto& [name, tensor] : layer) {

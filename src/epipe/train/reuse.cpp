@@ -33,7 +33,7 @@ layer::Batch tried_batch(const data::Dataset& data, std::uint64_t epoch) {
   return data.batch(ids, {.seed = 1, .epoch = epoch, .step = epoch});
 }
 
-// What leaves a layer in an epoch.
+// The output of a layer in an epoch.
 layer::Tensors front_output(layer::Layer& layer, const layer::Tensors& in, const layer::Batch& batch, std::uint64_t epoch) {
   layer::ForwardContext at;
   at.epoch = at.step = epoch;

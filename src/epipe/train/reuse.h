@@ -7,16 +7,16 @@
 #include "epipe/train/config.h"
 #include "epipe/train/plan.h"
 
-// --reuse-activations: what the client needs for it, and whether it makes sense.
+// --reuse-activations: the client's side, and whether it is possible.
 namespace epipe::train {
 
-// Whether a sample crosses the first cut with the same activation in every epoch. Throws std::invalid_argument with the reason where it
-// does not: it looks at what is trained, and tries the first samples in several epochs. Changes no layer of a run: the architecture is made
-// for a look.
+// Checks that a sample crosses the first cut with the same activation in every epoch; otherwise throws std::invalid_argument with the
+// reason. It checks which layers are trained, and tries the first samples in several epochs. `architecture` must be made only for this
+// check, so that no layer of a run changes.
 void require_constant_front(const TrainConfig& config, const Plan& plan, const model::Architecture& architecture,
                             const data::Dataset& data);
 
-// The secret of the run's folder that names what a sample's activations are made of; made where there is none. Throws std::runtime_error.
+// The secret key in the run's folder for tags of samples (pipeline/sample_tag.h); created if there is none. Throws std::runtime_error.
 std::string reuse_key(const std::string& run_dir);
 
 }  // namespace epipe::train

@@ -18,8 +18,8 @@ using schedule::Costs;
 
 constexpr double kMaxSeconds = 1e5;             // of an action or a transfer
 constexpr std::size_t kMaxCostsBytes = 1 << 16;  // far more than kMaxStages need
-constexpr int kServerHolds = 64;                // micro-batches, unless its operator says otherwise
-constexpr double kLateness = 1.25;              // of a delay: frames come later than the fastest one, and the order is fixed
+constexpr int kServerHolds = 64;                // micro-batches, unless configured otherwise
+constexpr double kLateness = 1.25;              // factor on delays: frames arrive later than the fastest one, and the order is fixed
 
 struct CostsPart {
   std::string_view name;

@@ -8,14 +8,14 @@
 
 namespace epipe::train {
 
-// What the schedule of a run is ordered for, in seconds, as text: "forward=0.01,0.2,0.01;backward=...;transfer-forward=0.001,0.001;
-// transfer-backward=...;delay=0.05,0.05". Three digits; no stages: empty.
+// The costs for which a run's schedule is ordered, in seconds, as text: "forward=0.01,0.2,0.01;backward=...;transfer-forward=0.001,0.001;
+// transfer-backward=...;delay=0.05,0.05". Three digits; empty without stages.
 std::string costs_text(const schedule::Costs& costs);
-// Trusts nothing. Throws std::invalid_argument.
+// For untrusted text. Throws std::invalid_argument.
 schedule::Costs parse_costs(std::string_view text, int stages);
 
 inline constexpr std::string_view kAutoInFlight = "auto";
-// What --in-flight says: 0 where it is empty, or where it is auto and nothing was measured. Throws std::invalid_argument.
+// The value of --in-flight: 0 if it is empty, or if it is auto and nothing was measured. Throws std::invalid_argument.
 int resolve_in_flight(const std::string& text, const Plan& plan);
 
 }  // namespace epipe::train

@@ -70,7 +70,7 @@ void check_entry(const Setting& setting, const std::string& text) {
   if (!setting.complaint(text).empty()) refuse(setting, fmt::format("is {}, expected {}", printable(text), setting.expected()));
 }
 
-// As which JSON has it: a codec at a cut is its text.
+// The type in JSON: a codec at a cut is its text.
 template <typename T>
 using InJson = std::conditional_t<std::is_same_v<T, std::vector<CodecAt>>, std::vector<std::string>, T>;
 
@@ -97,7 +97,7 @@ void set_value(const Setting& setting, T& out, const json& value) {
   out = value_from<T>(value);
 }
 
-// Of the value, or of an entry of the list.
+// Whether the value, or an entry of the list, is a number.
 bool is_number(const Setting& setting) {
   return std::visit(
       [](const auto* value) {
@@ -109,7 +109,7 @@ bool is_number(const Setting& setting) {
 
 bool is_whole(const Setting& setting) { return is_number(setting) && !std::holds_alternative<double*>(setting.value); }
 
-// Nothing where the text is no number of the setting's kind.
+// NaN if the text is not a number of the setting's kind.
 double number_in(const Setting& setting, const std::string& text) {
   const char* const end = text.data() + text.size();
   if (is_whole(setting)) {

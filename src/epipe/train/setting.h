@@ -10,16 +10,16 @@
 #include <variant>
 #include <vector>
 
-// What a line of settings.def declares, bound to the value it sets. Knows no flags and no sockets: those who do read it.
+// A setting declared by a line of settings.def, bound to the value it sets. Independent of flags and sockets, whose code reads it.
 namespace epipe::train {
 
 // Who must agree on a setting.
 enum class Scope : std::uint8_t {
-  kAll,              // every process of a run, and a run that is resumed; it travels in the plan
-  kResolved,         // the same, in the form the plan gives it: cuts as layer indices, codecs by cut, loss scaling on or off
-  kClient,           // only the client uses it; a resumed run has it again, and all ranks of a cluster have the same
-  kClientMayChange,  // the same, but a resumed run may have another
-  kProcess,          // nobody: it concerns this process
+  kAll,              // every process of a run, and a resumed run; it is sent in the plan
+  kResolved,         // the same, as resolved in the plan: cuts as layer indices, codecs by cut, loss scaling on or off
+  kClient,           // only the client uses it; it must be the same in a resumed run and on all ranks of a cluster
+  kClientMayChange,  // the same, but it may change in a resumed run
+  kProcess,          // nobody: it affects only this process
 };
 
 // Headings of --help.
@@ -58,14 +58,14 @@ Check one_of(Choices... choices) {
   return {.choices = {choices...}};
 }
 
-// Where a value lies. A null pointer is never among them.
+// A pointer to a value, never null.
 using SettingValue = std::variant<bool*, int*, std::int64_t*, std::uint64_t*, double*, std::string*, std::vector<int>*,
                                   std::vector<std::string>*, std::vector<CodecAt>*>;
 
 struct Setting {
   std::string_view name;  // "lr_power"
   SettingValue value;
-  bool turned_off = false;  // a bool that is true by default: the flag makes it false
+  bool turned_off = false;  // a bool that is true by default: the flag sets it to false
   Scope scope = Scope::kProcess;
   std::string_view section{};
   Check check{};
@@ -73,14 +73,14 @@ struct Setting {
 
   std::string key() const;   // "lr-power", "no-shuffle": the flag without its dashes, and the key of config.toml
   std::string flag() const;  // "--lr-power", "--no-shuffle"
-  std::string text() const;  // the value; entries of a list with commas between
+  std::string text() const;  // the value; list entries separated by commas
   // "1 to 4096"; empty: anything.
   std::string expected() const;
-  // What is wrong with the text of a value, or of an entry: "expected a whole number, 1 to 4096, got x"; empty: nothing.
+  // The error in the text of a value or entry: "expected a whole number, 1 to 4096, got x"; empty if it is valid.
   std::string complaint(const std::string& text) const;
 };
 
-// By member name: for settings_of() and for what includes settings.def itself. The declared default tells a bool that is turned off.
+// By member name: for settings_of() and other code that includes settings.def. The declared default determines `turned_off`.
 template <typename T>
 Setting make_setting(std::string_view name, T& value, const T& declared, Scope scope, std::string_view section, Check check,
                      std::string_view help) {
@@ -93,13 +93,13 @@ Setting make_setting(std::string_view name, T& value, const T& declared, Scope s
 std::map<std::string, std::string> texts_of(const std::vector<Setting>& settings, std::initializer_list<Scope> scopes);
 // The same as JSON values, for another process.
 nlohmann::json to_json(const std::vector<Setting>& settings, std::initializer_list<Scope> scopes);
-// Sets them from what another process sent. Trusts nothing: every one must be there, of its type and within its bounds. Throws
+// Sets them from another process's JSON. For untrusted values: each must be present, of its type and within its bounds. Throws
 // std::invalid_argument that names the field.
 void set_from_json(const std::vector<Setting>& settings, std::initializer_list<Scope> scopes, const nlohmann::json& object);
-// Lines "key = value" of a TOML table that the flags read back; empty texts and lists are left out.
+// Lines "key = value" of a TOML table that the flags can read; omits empty texts and lists.
 std::string to_toml(const std::vector<Setting>& settings);
 
-// Bounds of what comes from another process: far beyond any model, far below what would exhaust a machine by itself.
+// Bounds on data from another process: far above any model's needs, far below what would exhaust a machine.
 inline constexpr std::size_t kMaxEntries = 1024;
 inline constexpr std::size_t kMaxTextBytes = 4096;
 

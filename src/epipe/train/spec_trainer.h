@@ -9,23 +9,23 @@
 
 namespace epipe::train {
 
-// How a process makes what it computes of a run that another one coordinates.
+// How a process builds its part of a run that another process coordinates.
 struct SpecTrainerConfig {
   const Registry* registry = nullptr;  // outlives the participant
-  // Looks at the spec for this worker before anything is built from it: throws std::invalid_argument to refuse. May be empty.
+  // Checks the spec for this worker before anything is built from it: throws std::invalid_argument to refuse. May be empty.
   std::function<void(const nlohmann::json& spec, int worker)> admit;
   torch::Device device = torch::kCPU;
   int codec_threads = 1;                            // of each sender and receiver
   bool graphs = true;                               // see pipeline/pipeline.h
-  pipeline::Loss loss{};                            // where the last stage is here; null: by the data
-  std::unique_ptr<transport::Group> replicas{};     // its worker in all replicas; null: there is one
-  bool has_replicas = false;                        // filled in: the group goes to the first trainer
-  std::size_t bucket_bytes = std::size_t{4} << 20;  // of gradients that replicas sum at once
-  std::string activations{};                        // file where those of --reuse-activations are kept; empty: they are not
-  std::uint64_t activation_bytes = 0;               // that it may have
+  pipeline::Loss loss{};                            // if the last stage is here; null: by the data
+  std::unique_ptr<transport::Group> replicas{};     // its worker in all replicas; null: one replica
+  bool has_replicas = false;                        // filled in: the first trainer takes the group
+  std::size_t bucket_bytes = std::size_t{4} << 20;  // of gradients that replicas sum together
+  std::string activations{};                        // file for the activations of --reuse-activations; empty: keeps none
+  std::uint64_t activation_bytes = 0;               // size limit of that file
 };
 
-// Fills in how a participant makes its trainer and compares specs.
+// Sets the functions by which a participant makes its trainer and compares specs.
 void make_trainers_from_specs(session::ParticipantConfig& participant, SpecTrainerConfig config);
 
 }  // namespace epipe::train

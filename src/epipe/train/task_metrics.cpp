@@ -13,7 +13,7 @@ namespace {
 
 double ratio(double above, double below) { return below == 0 ? 0 : above / below; }
 
-// Ranks from 0 on; equal values share the mean of theirs.
+// Ranks from 0; equal values get the mean of their ranks.
 std::vector<double> ranks(std::span<const double> x) {
   std::vector<std::size_t> order(x.size());
   std::iota(order.begin(), order.end(), std::size_t{0});
@@ -58,7 +58,7 @@ double accuracy(std::span<const std::int64_t> predicted, std::span<const std::in
   return ratio(right, static_cast<double>(predicted.size()));
 }
 
-// The covariance of the two labelings over the root of their variances (Gorodkin's R_K; for two classes Matthews' own).
+// The covariance of the two labelings over the root of their variances (Gorodkin's R_K; for two classes, Matthews' coefficient).
 double matthews(std::span<const std::int64_t> predicted, std::span<const std::int64_t> expected) {
   std::map<std::int64_t, std::pair<double, double>> counts;  // by class: predicted, expected
   double right = 0;

@@ -10,25 +10,25 @@
 
 #include "epipe/data/data_spec.h"
 
-// How a task is judged, over the whole validation set. A figure that is not defined (one class only, no variance) is 0.
+// Metrics of a task, over the whole validation set. Undefined metrics (one class only, no variance) are 0.
 namespace epipe::train {
 
 double accuracy(std::span<const std::int64_t> predicted, std::span<const std::int64_t> expected);
-// Matthews' correlation of any number of classes.
+// Matthews correlation for any number of classes.
 double matthews(std::span<const std::int64_t> predicted, std::span<const std::int64_t> expected);
-// F1 of class 1.
+// F1 score of class 1.
 double f1(std::span<const std::int64_t> predicted, std::span<const std::int64_t> expected);
 double pearson(std::span<const double> x, std::span<const double> y);
-// Pearson's correlation of the ranks; equal values share the mean of their ranks.
+// The Pearson correlation of the ranks; equal values get the mean of their ranks.
 double spearman(std::span<const double> x, std::span<const double> y);
 double mean_squared_error(std::span<const double> x, std::span<const double> y);
 
 using NamedMetrics = std::vector<std::pair<std::string, double>>;
-// The metrics the data asks for, in its order, of the model's outputs [N, classes] and the targets. Throws std::invalid_argument for a
-// name that is none of accuracy, matthews, f1, pearson, spearman and mse.
+// The metrics listed by the data, in its order, for the model's outputs [N, classes] and the targets. Throws std::invalid_argument for
+// names other than accuracy, matthews, f1, pearson, spearman and mse.
 NamedMetrics task_metrics(const data::DataSpec& data, const torch::Tensor& outputs, const torch::Tensor& targets);
 
-// Gathers a validation set batch by batch.
+// Collects a validation set batch by batch.
 class TaskScore {
  public:
   explicit TaskScore(data::DataSpec data) : data_(std::move(data)) {}

@@ -55,7 +55,7 @@ void TensorStatistics::add(const torch::Tensor& tensor) {
 
 double TensorStatistics::mean() const { return values_ == 0 ? 0 : shift_ + powers_[1] / static_cast<double>(values_); }
 
-// From the sums about the shift, which is close to the mean.
+// Computed from the sums about the shift, which is close to the mean.
 double TensorStatistics::central(int power) const {
   if (values_ == 0) return 0;
   const auto n = static_cast<double>(values_);

@@ -7,7 +7,7 @@
 
 namespace epipe::train {
 
-// Counts in bins of equal width; the first and the last count are of what is below and above.
+// Counts in bins of equal width; the first and last count are for values below and above the range.
 struct Histogram {
   double low = 0;
   double width = 1;
@@ -16,7 +16,7 @@ struct Histogram {
   void add(const torch::Tensor& x);  // float64, one dim
 };
 
-// Moments and histograms of tensors of one kind. Values bins are an eighth of the first tensor's deviation wide.
+// Moments and histograms of tensors of one kind. The bins of values are an eighth of the first tensor's deviation wide.
 class TensorStatistics {
  public:
   // Any shape and device. Throws std::runtime_error for values that are not finite.
@@ -39,7 +39,7 @@ class TensorStatistics {
   std::int64_t zeros_ = 0;
   double min_ = 0;
   double max_ = 0;
-  double shift_ = 0;                    // about which the powers are summed: the first mean
+  double shift_ = 0;                    // the powers are summed about this: the first tensor's mean
   double powers_[5] = {0, 0, 0, 0, 0};  // sums of (x - shift)^k
   Histogram histogram_;
   Histogram log2_histogram_;

@@ -37,7 +37,7 @@ const std::vector<std::string>& every_codec() {
   return codecs;
 }
 
-// The reference's way on one thread, in the units of a Measurement. Three calls: one takes seconds.
+// The reference's method on one thread, in the units of a Measurement. Only three calls: each takes seconds.
 codec::Measurement measure_host_torch_ops(const torch::Tensor& x, const std::string& spec, double memcpy_MBps) {
   const bool sort = spec.starts_with("sort");
   TorchOpsEncoded encoded;
@@ -69,7 +69,7 @@ struct Speedup {
   double encode, decode;
 };
 
-// Encodes and decodes with one thread and with `threads` in turn; the medians of the paired ratios.
+// Alternates between one thread and `threads`; returns the medians of the paired ratios.
 Speedup paired_speedup(const std::string& spec, const torch::Tensor& x, int threads) {
   ThreadPool pool(threads);
   const auto one = codec_from_flag(spec, {});
@@ -186,7 +186,7 @@ void add_codec_bench(CLI::App& bench) {
   codec->add_option("--seconds", flags->seconds, "Time spent on each row")->check(positive_number())->capture_default_str();
   codec->add_flag("--quick", flags->quick, "Small tensors and short rounds, no baselines");
   codec->add_option("--device", flags->on_device.device, "Kernels on this CUDA device instead, against a copy there");
-  codec->add_option("--shape", flags->on_device.shape, "Of the tensors on the device")->delimiter(',')->capture_default_str();
+  codec->add_option("--shape", flags->on_device.shape, "Shape of the tensors on the device")->delimiter(',')->capture_default_str();
   codec->add_flag("--json", flags->json, "One JSON object per row");
   codec->callback([flags] { run_codec_bench(*flags); });
 }

@@ -84,7 +84,7 @@ DataParallel measure_data_parallel(const Subject& subject, int chunks, int round
   std::vector<double> alone_seconds;
   std::vector<double> together_seconds;
   std::vector<double> wait_seconds;
-  for (int round = 0; round < rounds + 2; ++round) {  // in turn: the machine is the same for both
+  for (int round = 0; round < rounds + 2; ++round) {  // alternating, so that both see the same machine
     const double a = alone.time_one();
     const Stopwatch watch;
     auto other = std::async(std::launch::async, [&] { second.step(); });

@@ -35,7 +35,7 @@ struct Row {
   double rel_error;
   double encode_ms, decode_ms, copy_ms;
 
-  // Input and payload once each, at the rate at which a copy reads and writes.
+  // Input and payload once each, at the rate of a copy.
   double floor_ms() const { return copy_ms * static_cast<double>(input_bytes + payload_bytes) / (2.0 * static_cast<double>(input_bytes)); }
 };
 
@@ -62,7 +62,7 @@ double copy_time(const torch::Tensor& x, int rounds) {
   return median(device_times(x, rounds, [&] { other.copy_(x); }));
 }
 
-// nullopt where the codec itself, on the host, would have to take the tensor.
+// nullopt if the host's codec would have to take the tensor.
 std::optional<Row> measure_codec(const NamedTensor& tensor, const std::string& spec, int rounds) {
   const torch::Tensor& x = tensor.x;
   const auto codec = codec_from_flag(spec, {});
@@ -80,7 +80,7 @@ std::optional<Row> measure_codec(const NamedTensor& tensor, const std::string& s
   return row;
 }
 
-// The reference's way, with LibTorch operators on the device.
+// The reference's method, with LibTorch operators on the device.
 Row measure_device_torch_ops(const NamedTensor& tensor, const std::string& spec, int rounds) {
   const torch::NoGradGuard no_grad;
   const torch::Tensor& x = tensor.x;
@@ -94,7 +94,7 @@ Row measure_device_torch_ops(const NamedTensor& tensor, const std::string& spec,
   return row;
 }
 
-// Smooth maps with half of the values zero, as layers give them, and independent values that no transform helps.
+// Smooth maps with half of the values zero, like outputs of layers, and independent values that no transform helps.
 std::vector<NamedTensor> tensors_on(const torch::Device& device, const std::vector<std::int64_t>& shape) {
   const std::int64_t unique = std::min<std::int64_t>(16, shape[0]);
   const auto maps = relu6_maps(unique, shape[1], shape[2], shape[3]).x.to(device);

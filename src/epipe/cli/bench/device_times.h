@@ -7,8 +7,8 @@
 
 namespace epipe::cli {
 
-// Milliseconds that `work`, queued on the current stream of x's device, takes there, `rounds` times after two that do not count. By
-// CUDA events around each call, so that what the host does in between counts where the device waits for it.
+// Milliseconds `work` takes on the current stream of x's device, `rounds` times after two warm-ups. Measured by CUDA events around each
+// call, so that the host's work counts only while the device waits for it.
 std::vector<double> device_times(const torch::Tensor& x, int rounds, const std::function<void()>& work);
 
 }  // namespace epipe::cli

@@ -54,7 +54,7 @@ void add_link_bench(CLI::App& bench) {
   auto* command = bench.add_subcommand("link", "Bandwidth and round trip to an epipe server, by message size");
   command->add_option("address", flags->address, "HOST:PORT of epipe serve")->required();
   command->add_option("--sizes", flags->sizes, "Bytes of the messages")->delimiter(',');
-  command->add_option("--seconds", flags->seconds, "Time for each size and way")->check(positive_number())->capture_default_str();
+  command->add_option("--seconds", flags->seconds, "Time for each size and direction")->check(positive_number())->capture_default_str();
   command->add_flag("--json", flags->json, "One JSON object per size");
   add_security_flags(*command, flags->security, false);
   command->callback([flags] { run_link_bench(*flags); });

@@ -68,7 +68,7 @@ train::Optimizer make_optimizer(const std::vector<std::shared_ptr<layer::Layer>>
   return {config, std::move(parameters)};
 }
 
-// A loop as one writes it with LibTorch: one stream, no cuts, channels-last throughout, BatchNorm and dropout as PyTorch has them.
+// A plain LibTorch training loop: one stream, no cuts, channels-last throughout, PyTorch's own BatchNorm and dropout.
 class PlainLoop {
  public:
   PlainLoop(const LoopSubject& subject, const torch::Device& device, layer::Precision precision)
@@ -100,7 +100,7 @@ class PlainLoop {
     const auto result = loss_(x, subject_.batch.targets);
     (result.sum / static_cast<double>(subject_.batch.size())).backward();
     optimizer_->step(kLearningRate);
-    last_loss_ = result.sum.item<double>();  // waits for the device, as every loop does that prints its loss
+    last_loss_ = result.sum.item<double>();  // waits for the device, like every loop that prints its loss
     if (device_.is_cuda()) torch::cuda::synchronize();
     return watch.seconds();
   }
@@ -155,13 +155,13 @@ pipeline::PipelineConfig stages(const LoopBenchFlags& flags, const torch::Device
   return config;
 }
 
-// By round, the median of a turn's steps in milliseconds.
+// For each round, the median time of a turn's steps in milliseconds.
 struct Times {
   std::vector<double> plain, one, two;
 };
 
-// The three take turns, in another order every round. A turn is some steps in a row, as in training; before the first of them the threads
-// of the others ran, so that it does not count.
+// The three take turns, in a different order every round. A turn is several consecutive steps, as in training; the first does not count,
+// because the others' threads ran just before it.
 Times measure(const LoopSubject& subject, const LoopBenchFlags& flags, const torch::Device& device, std::size_t cut) {
   PlainLoop plain(subject, device, layer::parse_precision(flags.precision));
   PipelineSteps one(subject, stages(flags, device, {}));
@@ -187,7 +187,7 @@ Times measure(const LoopSubject& subject, const LoopBenchFlags& flags, const tor
   return times;
 }
 
-// Of turns of the same round: a host that is slower for a while is so for both.
+// Ratios within one round: if the host is slow for a while, it is slow for both.
 struct Ratios {
   double quarter, middle, three_quarters;
 
@@ -251,12 +251,12 @@ void add_loop_bench(CLI::App& bench) {
   auto flags = std::make_shared<LoopBenchFlags>();  // owned by the callback as well
   auto* command = bench.add_subcommand("loop", "Training steps on one device: one and two stages against a plain LibTorch loop");
   command->add_option("--model", flags->models, "Models; images are [256,3,224,224], sentences [32,128]")->capture_default_str();
-  command->add_option("--device", flags->device, "Of all stages")->capture_default_str();
+  command->add_option("--device", flags->device, "Device of all stages")->capture_default_str();
   command->add_option("--precision", flags->precision, "fp32, bf16, fp16")
       ->check(CLI::IsMember({"fp32", "bf16", "fp16"}))
       ->capture_default_str();
-  command->add_option("--codec", flags->codec, "At the cut of the two stages")->capture_default_str();
-  command->add_option("--chunks", flags->chunks, "Micro-batches per batch, of the pipelines")
+  command->add_option("--codec", flags->codec, "Codec at the cut between the two stages")->capture_default_str();
+  command->add_option("--chunks", flags->chunks, "Micro-batches per batch in the pipelines")
       ->check(CLI::Range(1, 256))
       ->capture_default_str();
   command->add_option("--rounds", flags->rounds, fmt::format("Turns of each kind; {} steps of a turn are timed", kStepsOfTurn))

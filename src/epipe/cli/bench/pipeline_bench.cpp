@@ -1,4 +1,4 @@
-// epipe bench pipeline: what two workers gain, and what the runtime costs
+// epipe bench pipeline: the speed-up by two workers, and the cost of the runtime
 #include <ATen/Parallel.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -44,7 +44,7 @@ struct SpeedUp {
   double one_ms = 0;  // per step, one worker
   double two_ms = 0;
   double speed_up = 0;
-  double bound = 0;         // of the speed-up, by the simulator from measured action times
+  double bound = 0;         // on the speed-up, simulated from measured action times
   schedule::Costs costs{};  // those times, in seconds
 };
 
@@ -64,8 +64,8 @@ ActionSeconds measured_actions(const Subject& subject, PipelineConfig config, in
   return seconds;
 }
 
-// The times of a stage's actions, from the same stages on one worker, which nobody else disturbs. The parts of a split backward are
-// those of the second stage, which has the other worker beside it; the first stage splits nothing.
+// The times of a stage's actions, from the same stages on one undisturbed worker. The times of a split backward are from the second
+// stage, which runs beside the other worker; the first stage splits nothing.
 schedule::Costs measured_costs(const Subject& subject, const PipelineConfig& config, int rounds) {
   schedule::Costs costs = schedule::equal_costs(2, 0, 0);
   PipelineConfig alone = config;
@@ -100,7 +100,7 @@ SpeedUp measure_speed_up(const Subject& subject, const PipelineBenchFlags& flags
   Steps together(subject, two);
   std::vector<double> alone_seconds;
   std::vector<double> together_seconds;
-  for (int round = 0; round < flags.rounds + 2; ++round) {  // in turn: the machine is the same for both
+  for (int round = 0; round < flags.rounds + 2; ++round) {  // alternating, so that both see the same machine
     const double a = alone.time_one();
     const double b = together.time_one();
     if (round < 2) continue;  // warm up
@@ -130,7 +130,7 @@ double time_plain_step(const Batch& batch, const model::Model& model, const pipe
   return watch.seconds();
 }
 
-// What one stage and one chunk take beyond the plain loop, as a part of it: the median of the paired ratios, less 1.
+// The overhead of one stage and one chunk over the plain loop: the median of the paired ratios, minus 1.
 double measure_overhead(const Subject& subject, const PipelineBenchFlags& flags) {
   Steps steps(subject, {});
   const auto model = model_of(subject);
@@ -146,7 +146,7 @@ double measure_overhead(const Subject& subject, const PipelineBenchFlags& flags)
 
 using ActionMs = std::vector<std::pair<std::string, double>>;  // by kind
 
-// Of the second stage, the one that splits its backward where the schedule does.
+// The times of the second stage, which splits its backward if the schedule does.
 ActionMs action_ms(const schedule::Costs& costs) {
   ActionMs ms;
   for (const schedule::Kind kind : schedule::kKinds) {

@@ -5,7 +5,7 @@
 #include "epipe/model/registry.h"
 #include "epipe/pipeline/pipeline.h"
 
-// What `epipe bench pipeline` measures.
+// The subjects of `epipe bench pipeline`.
 namespace epipe::cli {
 
 // A model and the batch it is measured with.

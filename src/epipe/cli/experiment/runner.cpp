@@ -34,7 +34,7 @@ std::string hash_of(const std::string& text) {
   return fmt::format("{:08x}", hash);
 }
 
-// The last line that says something.
+// The last line that is not blank.
 std::string last_line(const std::string& text) {
   const std::size_t end = text.find_last_not_of(" \r\n");
   if (end == std::string::npos) return "it said nothing";

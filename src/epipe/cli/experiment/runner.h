@@ -18,8 +18,8 @@ struct RunnerConfig {
   bool dry_run = false;  // print the commands only
 };
 
-// Runs experiments one after the other, each in a process of its own; a run whose result is there already is skipped, one that was
-// interrupted goes on from its checkpoint. Says on stdout what happens. Returns how many runs failed.
+// Runs experiments one after the other, each in its own process; skips runs that have results, and continues interrupted runs from their
+// checkpoints. Reports progress on stdout. Returns how many runs failed.
 int run_experiments(const std::vector<experiment::Entry>& entries, const RunnerConfig& config, const std::atomic<bool>& stop);
 
 }  // namespace epipe::cli

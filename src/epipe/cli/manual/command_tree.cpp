@@ -16,7 +16,7 @@ std::vector<std::string> split(const std::string& text) {
   return words;
 }
 
-// "ABOVE 0" is how a check calls itself in --help; a page is for reading.
+// --help shows checks like "ABOVE 0"; lower case reads better on a page.
 void in_small_letters(std::string& text) {
   const auto is_small = [](char c) { return std::islower(static_cast<unsigned char>(c)) != 0; };
   if (std::any_of(text.begin(), text.end(), is_small)) return;

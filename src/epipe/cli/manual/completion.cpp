@@ -8,7 +8,7 @@
 namespace epipe::cli::manual {
 namespace {
 
-// Of "epipe codec encode" what stands behind the program's name.
+// The part of "epipe codec encode" after the program's name.
 std::string words_after_program(const Command& command) {
   const std::size_t space = command.path.find(' ');
   return space == std::string::npos ? "" : command.path.substr(space + 1);
@@ -34,7 +34,7 @@ bool has_arguments(const Command& command) {
   return std::any_of(command.flags.begin(), command.flags.end(), [](const Flag& flag) { return flag.is_argument; });
 }
 
-// The flags of a command that take a value, for the shell's `case`: files, nothing to offer, or choices.
+// Patterns for the shell's `case`, one per flag with a value: files, no suggestions, or choices.
 std::string case_values(const Command& command) {
   std::string files, numbers, choices;
   const auto add = [&](std::string& pattern, const std::string& name) {
@@ -63,8 +63,8 @@ std::string case_table(const Command& program) {
   return table;
 }
 
-// Puts the function that both bash and zsh read into a script: _epipe_at COMMAND FLAG sets what the command offers, and of which kind the
-// flag's value is.
+// Inserts the function used by both bash and zsh into a script: _epipe_at COMMAND FLAG sets the command's suggestions and the kind of the
+// flag's value.
 std::string with_table(std::string script, const Command& program) {
   static constexpr std::string_view kTable = "%TABLE%";
   return script.replace(script.find(kTable), kTable.size(),

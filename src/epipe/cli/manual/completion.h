@@ -6,8 +6,8 @@
 
 namespace epipe::cli::manual {
 
-// What the shell reads to complete commands, flags and the values that flags take: for bash (/usr/share/bash-completion/completions/epipe),
-// zsh (/usr/share/zsh/vendor-completions/_epipe) and fish (/usr/share/fish/vendor_completions.d/epipe.fish).
+// Scripts to complete commands, flags and their values: for bash (/usr/share/bash-completion/completions/epipe), zsh
+// (/usr/share/zsh/vendor-completions/_epipe) and fish (/usr/share/fish/vendor_completions.d/epipe.fish).
 std::string bash_completion(const Command& program);
 std::string zsh_completion(const Command& program);
 std::string fish_completion(const Command& program);

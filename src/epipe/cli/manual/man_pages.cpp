@@ -23,7 +23,7 @@ std::string replaced(const std::string& text, char from, const std::string& to) 
   return result;
 }
 
-// A flag's hyphens stay what one types, also where a page is copied from; those of words are for reading.
+// Flags get ASCII hyphens, so that they can be copied from the page; words get typographic ones.
 std::string escaped_word(const std::string& word) {
   const std::string plain = replaced(word, '\\', "\\e");
   const std::size_t begin = plain.find_first_not_of("(\"'`[");
@@ -42,7 +42,7 @@ std::vector<std::string> words_of(const std::string& text) {
   return words;
 }
 
-// Lines of text, the first behind `begin`, which is roff already; none begins with what roff takes for a request.
+// Lines of text, the first after `begin`, which is already roff; no line begins with a roff request.
 std::string paragraph(const std::string& text, const std::string& begin = "") {
   std::string result;
   std::string line = begin;
@@ -64,7 +64,7 @@ std::string sentence(const std::string& text) { return text.ends_with('.') ? tex
 std::string bold(const std::string& text) { return "\\fB" + replaced(replaced(text, '\\', "\\e"), '-', "\\-") + "\\fR"; }
 std::string italic(const std::string& text) { return "\\fI" + replaced(text, '-', "\\-") + "\\fR"; }
 
-// What follows the flag: the choices themselves, or the type.
+// The value after the flag: the choices, or the type.
 std::string value_of(const Flag& flag) {
   if (flag.type.empty()) return "";
   const std::string value = flag.choices.empty() ? italic(flag.type) : bold(fmt::format("{}", fmt::join(flag.choices, "|")));
@@ -137,7 +137,7 @@ std::string see_also(const Command& command) {
   return fmt::format(".SH SEE ALSO\n.BR {} (1)\n", name);
 }
 
-// For the line "epipe - trains ...", which begins with the name already.
+// For the line "epipe - trains ...", which already begins with the name.
 std::string summary_of(const Command& command) {
   std::string summary = command.help.starts_with(command.path + " ") ? command.help.substr(command.path.size() + 1) : command.help;
   while (summary.ends_with('.')) summary.pop_back();

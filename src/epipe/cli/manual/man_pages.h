@@ -16,8 +16,7 @@ struct ManPage {
 // `date` is shown at the foot of every page: YYYY-MM-DD.
 ManPage man_page(const Command& command, const std::string& version, const std::string& date);
 
-// Writes the pages of all commands into the folder, which it makes. The date is that of SOURCE_DATE_EPOCH where it is set, as packages
-// that are built alike every time want it.
+// Creates the folder and writes the pages of all commands into it. The date is SOURCE_DATE_EPOCH if set, for reproducible builds.
 void write_man_pages(const Command& program, const std::string& version, const std::string& folder);
 
 }  // namespace epipe::cli::manual
