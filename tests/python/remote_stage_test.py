@@ -266,7 +266,7 @@ class WrongUse(WithServer):
         y.sum().backward()
         z.sum().backward(retain_graph=True)
         stage.step()
-        with self.assertRaisesRegex(RuntimeError, "of a step that is over"):
+        with self.assertRaisesRegex(RuntimeError, "belongs to an earlier step"):
             z.sum().backward()
 
     def test_of_arguments_says_what_is_expected(self):

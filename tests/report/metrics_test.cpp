@@ -135,7 +135,7 @@ TEST(Metrics, ALossThatIsNoNumberIsSaid) {
   const Metrics metrics =
       parsed_metrics(step_line(0, 0) + "{\"kind\":\"step\",\"step\":1,\"loss\":null}\n{\"kind\":\"step\",\"step\":2,\"loss\":null}\n");
   ASSERT_EQ(metrics.notes.size(), 1U);
-  EXPECT_EQ(metrics.notes[0], "The loss of 2 of 3 steps is no number, first at step 1.");
+  EXPECT_EQ(metrics.notes[0], "The loss of 2 of 3 steps is not a number, first at step 1.");
 }
 
 }  // namespace

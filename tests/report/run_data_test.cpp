@@ -95,7 +95,7 @@ TEST(RunData, NeedsAFolderWithMetrics) {
     EXPECT_NE(run.error().message.find("expected the run directory"), std::string::npos);
   }
   write_text(folder.file("file"), "");
-  EXPECT_NE(read_run(folder.file("file")).error().message.find("is no folder"), std::string::npos);
+  EXPECT_NE(read_run(folder.file("file")).error().message.find("is not a folder"), std::string::npos);
 }
 
 TEST(RunData, NeedsNothingButMetrics) {

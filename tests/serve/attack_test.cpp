@@ -180,7 +180,7 @@ TEST(Attack, ACertificateHasItsShareOfTheSessions) {
   ASSERT_TRUE(one->says("epoch 0", 90)) << one->log();
   const auto two = split.start_client(split.file("b"), kRun + identity + Arguments{"--max-steps", "2", "--reconnect", "1"});
   EXPECT_EQ(two->wait(60), 1);
-  EXPECT_NE(two->log().find("your credential has its 1 sessions"), std::string::npos) << two->log();
+  EXPECT_NE(two->log().find("your credential already has 1 sessions"), std::string::npos) << two->log();
   const auto with_token = split.start_client(split.file("c"), kRun + Arguments{"--max-steps", "2"});
   EXPECT_EQ(with_token->wait(90), 0) << with_token->log();
 }
@@ -226,7 +226,7 @@ TEST(Attack, ASessionAboveItsMemoryOrItsTimeHasToEnd) {
   session.limits.memory_bytes = 1'000'000;
   EXPECT_NE(excess_of(session).find("it holds "), std::string::npos);
   session.limits.seconds = 1e-9;
-  EXPECT_NE(excess_of(session).find("it has had its "), std::string::npos);
+  EXPECT_NE(excess_of(session).find("it has used up its "), std::string::npos);
 }
 
 TEST(Attack, TheTimeToSaySomethingBeginsWithTheFirstLinkAndNotWithOthers) {

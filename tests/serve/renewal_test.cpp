@@ -126,7 +126,7 @@ TEST(Certificates, ThatHaveEndedOrWillSoonAreSaidAtTheStart) {
   write_identity(tls, 0);
   const auto ended = run_program("serve --listen 127.0.0.1:0 --tls " + tls + " --state-dir " + split.file("other"));
   EXPECT_EQ(ended.code, 1) << ended.output;
-  EXPECT_NE(ended.output.find("certificate ended on"), std::string::npos) << ended.output;
+  EXPECT_NE(ended.output.find("certificate expired on"), std::string::npos) << ended.output;
 }
 
 TEST(Tokens, AreOneOnEachLineAndNoneTwice) {

@@ -128,7 +128,7 @@ TEST(Serve, AFullServerRefusesAndSaysSo) {
   ASSERT_TRUE(one->says("epoch 0", 60)) << one->log();
   const auto two = split.start_client(split.file("b"), kRun + Arguments{"--max-steps", "2", "--reconnect", "1"});
   EXPECT_EQ(two->wait(60), 1);
-  EXPECT_NE(two->log().find("the server has its 1 sessions, try again later"), std::string::npos) << two->log();
+  EXPECT_NE(two->log().find("the server already has 1 sessions, its limit; try again later"), std::string::npos) << two->log();
   EXPECT_TRUE(one->running());
 }
 
@@ -193,7 +193,7 @@ TEST(Serve, ASessionThatHadItsTimeIsOver) {
   split.start_server(0, {"--session-time", "1"});
   const auto client = split.start_client(split.file("a"), Arguments{"--chunks", "1", "--batch", "32", "--epochs", "5000", "--reconnect", "3"});
   EXPECT_EQ(client->wait(60), 1) << client->log();
-  EXPECT_NE(client->log().find("has had its 1 seconds on this server"), std::string::npos) << client->log();
+  EXPECT_NE(client->log().find("has used up its 1 seconds on this server"), std::string::npos) << client->log();
 }
 
 TEST(Serve, DialsOnlyTheServersItsOperatorListed) {

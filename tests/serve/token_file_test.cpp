@@ -88,7 +88,8 @@ TEST(TokenFile, ThatOthersCanReadOrThatIsNoneIsSaidAtTheStart) {
   write_tokens(split.file("twice"), "ann " + kHash + "\nann " + kOther + "\n");
   write_tokens(split.file("little"), "ann " + kHash + " memory=0.01\n");
   const std::map<std::string, std::string> reasons = {
-      {"open", "chmod 600"}, {"twice", "line 2"}, {"absent", "cannot read"}, {"tls", "is no file"}, {"little", "memory= in --tokens"}};
+      {"open", "chmod 600"}, {"twice", "line 2"}, {"absent", "cannot read"}, {"tls", "is not a regular file"},
+      {"little", "memory= in --tokens"}};
   for (const auto& [name, reason] : reasons) {
     const auto refused = run_program(serve + split.file(name));
     EXPECT_EQ(refused.code, 2) << refused.output;
@@ -155,7 +156,7 @@ TEST_F(SharedServer, HoldsANameToItsSessionsAndNobodyElse) {
   ASSERT_TRUE(first.says("step", 60)) << first.log();
   const auto second = try_with("first", "two");
   EXPECT_EQ(second.code, 1);
-  EXPECT_NE(second.output.find("your credential has its 1 sessions"), std::string::npos) << second.output;
+  EXPECT_NE(second.output.find("your credential already has 1 sessions"), std::string::npos) << second.output;
   EXPECT_EQ(try_with("second", "three").code, 0);
   EXPECT_TRUE(first.running());
 }

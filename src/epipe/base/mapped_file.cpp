@@ -26,7 +26,7 @@ Result<std::shared_ptr<MappedFile>> MappedFile::open(const std::string& path) {
   ::close(fd);
   errno = error;
   if (!known || at == MAP_FAILED) return failed("read");
-  if (!S_ISREG(status.st_mode)) return Error{ErrorCode::kIo, fmt::format("cannot read {}: it is no ordinary file", path)};
+  if (!S_ISREG(status.st_mode)) return Error{ErrorCode::kIo, fmt::format("cannot read {}: it is not a regular file", path)};
   return std::shared_ptr<MappedFile>(new MappedFile({static_cast<const std::byte*>(at), at == nullptr ? 0 : size}));
 }
 

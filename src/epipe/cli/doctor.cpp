@@ -49,7 +49,7 @@ Finding libtorch() {
   const auto ones = torch::ones({64, 64});
   const bool right = torch::equal(torch::mm(ones, ones), torch::full({64, 64}, 64.0F));
   if (right) return {"LibTorch", Level::kFine, TORCH_VERSION};
-  return {"LibTorch", Level::kWrong, fmt::format("{}: a product of ones is wrong", TORCH_VERSION), "install it again; look at the memory"};
+  return {"LibTorch", Level::kWrong, fmt::format("{}: a product of ones is wrong", TORCH_VERSION), "reinstall it; check the memory"};
 }
 
 // OpenBLAS built for pthreads ignores the number of threads a worker asks for.
@@ -117,8 +117,8 @@ Finding clock() {
   if (std::time(nullptr) < kSomeTimeAgo) return {"clock", Level::kWrong, "it is far behind", "set it: certificates are not valid yet"};
   timex state{};
   const bool synchronized = ::adjtimex(&state) != TIME_ERROR;
-  if (synchronized) return {"clock", Level::kFine, "kept by the network"};
-  return {"clock", Level::kWarning, "nobody keeps it", "certificates need the right time: install chrony or systemd-timesyncd"};
+  if (synchronized) return {"clock", Level::kFine, "synchronized over the network"};
+  return {"clock", Level::kWarning, "not synchronized", "certificates need the right time: install chrony or systemd-timesyncd"};
 }
 
 Finding port(const std::string& address) {

@@ -40,10 +40,10 @@ void add_doctor_command(CLI::App& app) {
   };
   auto flags = std::make_shared<Flags>();  // owned by the callback as well
   auto* command = app.add_subcommand("doctor", "Check this machine, and say how to fix problems");
-  command->add_option("--listen", flags->doctor.listen, "HOST:PORT that a server is to have: whether it is free");
+  command->add_option("--listen", flags->doctor.listen, "HOST:PORT for a server: checks whether it is free");
   command->add_option("--tls", flags->doctor.tls,
-                      "Folder of certificates and token, of a server or a client: whether they are whole and valid");
-  command->add_option("--state-dir", flags->doctor.folder, "Folder that is to hold checkpoints: whether the disk has room")
+                      "Folder of certificates and token, of a server or a client: checks whether they are complete and valid");
+  command->add_option("--state-dir", flags->doctor.folder, "Folder for checkpoints: checks whether the disk has room")
       ->capture_default_str();
   command->add_flag("--json", flags->json, "One JSON object");
   command->callback([flags] { run_doctor(flags->doctor, flags->json); });

@@ -41,7 +41,7 @@ Finding secret(const std::string& folder, const std::string& name) {
   struct stat status {};
   const std::string path = folder + "/" + name;
   if (::stat(path.c_str(), &status) != 0) return {name, Finding::Level::kWrong, path + " is missing", "copy it from where it was made"};
-  if ((status.st_mode & 0077) == 0) return {name, Finding::Level::kFine, "for its owner alone"};
+  if ((status.st_mode & 0077) == 0) return {name, Finding::Level::kFine, "readable only by its owner"};
   return {name, Finding::Level::kWarning, fmt::format("mode {:o}: others may read it", status.st_mode & 0777), "chmod 600 " + path};
 }
 

@@ -76,7 +76,7 @@ void run_table(ExperimentFlags flags) {
 void add_settings_flags(CLI::App& command, experiment::Settings& settings) {
   command.add_option("--data-root", settings.data_root, "Folder of cifar10, cifar100, food101, glue and imagenet");
   command.add_option("--weights-root", settings.weights_root, "Folder of mobilenet_v2.safetensors and roberta-base.safetensors");
-  command.add_option("--devices", settings.devices, "Device of each worker, or one for all; left out: a GPU for each worker")
+  command.add_option("--devices", settings.devices, "Device of each worker, or one for all; default: a GPU for each worker")
       ->delimiter(',');
   command.add_flag("--from-scratch", settings.from_scratch, "Begin from fresh weights where trained ones are missing");
 }
@@ -108,7 +108,7 @@ void add_run(CLI::App& command, const CLI::App& program) {
 void add_view(CLI::App& command, const CLI::App& program, const char* name, const char* help, void (*show)(ExperimentFlags)) {
   auto flags = std::make_shared<ExperimentFlags>();  // owned by the callback as well
   auto* view = command.add_subcommand(name, help);
-  view->add_option("ID", flags->words, "Ids or patterns; left out: all");
+  view->add_option("ID", flags->words, "Ids or patterns; default: all");
   view->add_flag("--json", flags->json, "One JSON object per line");
   if (show == &run_table) view->add_option("--out", flags->runner.out, "Folder of the results")->required();
   add_settings_flags(*view, flags->runner.settings);

@@ -81,7 +81,7 @@ torch::Tensor forward_in_batches(const model::Model& model, const Inputs& in, st
     layer::Tensors x = {in.x.narrow(0, begin, size)};
     for (const auto& layer : model.layers) x = layer->forward(x, at);
     if (x.size() != 1)
-      throw Failure(fmt::format("expected one tensor from {}, got {}; return the one that is wanted", model.name, x.size()));
+      throw Failure(fmt::format("expected one tensor from {}, got {}; return only the wanted one", model.name, x.size()));
     outputs.push_back(x[0]);
   }
   return torch::cat(outputs);
@@ -115,7 +115,7 @@ void add_forward_command(CLI::App& app, const train::Registry& registry) {
   command->add_option("--adapter", flags->adapter, "A LoRA adapter: a folder by PEFT, or RUN/adapter");
   command->add_option("--input", flags->input, "Images: float32 .npy, samples first");
   command->add_option("--input-ids", flags->input_ids, "Text: token ids [B, T], .npy of integers");
-  command->add_option("--attention-mask", flags->attention_mask, "Text: 1 where a token is [B, T], .npy of integers; all when left out");
+  command->add_option("--attention-mask", flags->attention_mask, "Text: 1 at tokens [B, T], .npy of integers; default: all 1");
   command->add_option("--output", flags->output, "The outputs, float32 .npy")->required();
   command->add_option("--batch", flags->batch, "Samples at a time")->check(positive_number())->capture_default_str();
   command->add_option("--threads", flags->threads, "Threads inside an operator; 0: as LibTorch chooses")

@@ -39,7 +39,7 @@ class Notes final : public train::Observer {
 
 // The configuration of a finished run, overridden by the flags given here.
 train::TrainConfig config_of_run(const CLI::App& inspect, const std::string& run) {
-  if (!has_config(run)) throw Failure(run + " is no run directory: it has no config.toml (epipe train --run-dir)");
+  if (!has_config(run)) throw Failure(run + " is not a run directory: it has no config.toml (epipe train --run-dir)");
   TrainFlags flags = flags_of_run(run, inspect);
   flags.config.connect.clear();  // all workers are threads of this process
   const auto files = list_folder(run);

@@ -120,10 +120,10 @@ void print_costs(const std::vector<LayerCost>& costs, const std::vector<Range>& 
 void add_model_info_flags(CLI::App& command, ModelInfoFlags& flags) {
   command.add_option("--model", flags.model, "By name; the program lists those it knows");
   command.add_option("--cuts", flags.cuts, "Layers (index or name) at which a stage begins")->delimiter(',');
-  command.add_option("--shape", flags.shape, "Of one sample; 3,224,224 for images and 128 tokens for text when left out")
+  command.add_option("--shape", flags.shape, "Of one sample; default: 3,224,224 for images and 128 tokens for text")
       ->delimiter(',')
       ->check(positive_number());
-  command.add_option("--classes", flags.classes, "1000 for images and 2 for text when left out")->check(positive_number());
+  command.add_option("--classes", flags.classes, "Default: 1000 for images and 2 for text")->check(positive_number());
   command.add_option("--vocabulary", flags.vocabulary, "Vocabulary size of a text model without its own")
       ->check(positive_number())
       ->capture_default_str();

@@ -60,7 +60,7 @@ void run_add_token(const ServeFlags& flags) {
 serve::Credentials read_credentials(const ServeFlags& flags) {
   serve::Credentials read;
   if (!flags.tokens.empty()) {
-    if (flags.security.insecure) throw UsageError("--tokens needs TLS: without it everybody on the way reads them");
+    if (flags.security.insecure) throw UsageError("--tokens needs TLS: without it everybody on the network path can read them");
     auto clients = serve::read_token_file(flags.tokens);
     if (!clients) throw UsageError("--tokens: " + clients.error().message);
     read.clients = std::move(clients).value();
@@ -139,7 +139,7 @@ void add_limit_flags(CLI::App& command, ServeFlags& flags) {
   command
       .add_option(
           "--drain-time", flags.config.drain_seconds,
-          "Seconds for clients to save and leave when the server is told to end; 0: they are not asked, and go on with the next server")
+          "Seconds for clients to save and leave when the server is told to end; 0: they are not asked, and continue with the next server")
       ->check(number_from_zero())
       ->capture_default_str();
 }
@@ -161,7 +161,7 @@ void add_serve_command(CLI::App& app, const train::Registry& registry) {
   command
       ->add_option("--state-quota", flags->state_gb,
                    "GB of the disk for the checkpoints of all sessions, in equal shares for --max-sessions; those that ended longest ago "
-                   "go first; 0: no limit; left out: half of what the disk has for them")
+                   "go first; 0: no limit; default: half of the disk space available to them")
       ->check(number_from_zero());
   command
       ->add_option(
@@ -177,7 +177,7 @@ void add_serve_command(CLI::App& app, const train::Registry& registry) {
   command->add_option("--models", flags->models, "Folder of TorchScript files (*.pt) that clients may train, each by its SHA-256");
   command->add_option("--device", flags->config.device, "Device of the sessions: cpu, cuda:0")->capture_default_str();
   command->add_option("--metrics", flags->config.metrics,
-                      "HOST:PORT where Prometheus finds /metrics, and others /healthz, e.g. 127.0.0.1:9100; left out: nowhere");
+                      "HOST:PORT of /metrics for Prometheus and of /healthz, e.g. 127.0.0.1:9100; default: none");
   command->add_option("--peers", flags->config.peers, "Other servers that sessions may dial, HOST:PORT,...")->delimiter(',');
   add_limit_flags(*command, *flags);
   command->add_option("--audit-log", flags->config.audit_log,

@@ -43,7 +43,7 @@ void check_codec(std::string_view flag, const std::string& spec) {
 void check_uncut(std::string_view flag, const std::string& spec) {
   if (spec.empty() || spec == "none") return;
   throw UsageError(fmt::format(
-      "{} {} codes what crosses a cut, but there is none: cut the model with --cuts or --place, such as --place 0,1, or take none", flag,
+      "{} {} codes what crosses a cut, but there is none: cut the model with --cuts or --place, such as --place 0,1, or use none", flag,
       spec));
 }
 
@@ -153,7 +153,7 @@ void add_train_flags(CLI::App& command, TrainFlags& flags) {
   add_no_augment(command, flags.config);
   command
       .add_flag("--resume", flags.config.resume,
-                "Continue from the newest checkpoint of the run directory; flags left out are as its config.toml has them")
+                "Continue from the newest checkpoint of the run directory; missing flags are taken from its config.toml")
       ->configurable(false)
       ->group(std::string(train::kRunSection));
   add_security_flags(command, flags.security, false);

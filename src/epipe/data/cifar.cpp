@@ -105,7 +105,7 @@ Result<void> append_cifar(ByteView bytes, std::size_t label_bytes, std::size_t c
   if (bytes.size() % record != 0 || count == 0) {
     return Error{
         ErrorCode::kBadFile,
-        fmt::format("expected whole records of {} bytes, got {} bytes; the file is cut off or of another kind", record, bytes.size())};
+        fmt::format("expected whole records of {} bytes, got {} bytes; the file is truncated or of another kind", record, bytes.size())};
   }
   for (std::size_t i = 0; i < count; ++i) {
     const ByteView at = bytes.subspan(i * record, record);

@@ -85,7 +85,7 @@ void Registry::add(const std::string& name, Open open) {
   const auto is_taken = [&](const std::string& spec) { return spec.substr(0, spec.find_first_of(":/")) == name; };
   if (name.empty() || name.find_first_of(":/, \"'\n") != std::string::npos) {
     throw std::invalid_argument(
-        fmt::format("\"{}\" is no name for data: expected one without colons, slashes, commas, quotes and spaces", name));
+        fmt::format("\"{}\" is not a valid name for data: expected one without colons, slashes, commas, quotes and spaces", name));
   }
   if (std::any_of(known.begin(), known.end(), is_taken)) {
     throw std::invalid_argument(fmt::format("there is data called {} already; choose another name", name));

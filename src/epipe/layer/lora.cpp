@@ -33,7 +33,7 @@ std::vector<std::string> split(std::string_view text, char separator) {
 double number(std::string_view whole, std::string_view text) {
   double value = 0;
   const auto [end, status] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (status != std::errc() || end != text.data() + text.size()) refuse(whole, fmt::format("\"{}\" is no number", text));
+  if (status != std::errc() || end != text.data() + text.size()) refuse(whole, fmt::format("\"{}\" is not a number", text));
   return value;
 }
 

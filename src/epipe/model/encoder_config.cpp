@@ -60,7 +60,7 @@ Result<EncoderConfig> parse_encoder_config(std::string_view text) {
   if (c.hidden_size % c.num_attention_heads != 0) {
     fields.complain(fmt::format("{} heads do not divide hidden_size {}", c.num_attention_heads, c.hidden_size));
   }
-  if (c.pad_token_id >= c.vocab_size) fields.complain(fmt::format("pad_token_id {} is no token of {}", c.pad_token_id, c.vocab_size));
+  if (c.pad_token_id >= c.vocab_size) fields.complain(fmt::format("pad_token_id {} is not one of {} tokens", c.pad_token_id, c.vocab_size));
   if (c.family == EncoderConfig::Family::kRoberta && c.pad_token_id + 1 >= c.max_position_embeddings) fields.complain("max_position_embeddings leaves no position after the padding's");
   if (const std::int64_t weights = matrix_values(c); weights > kMaxWeights) {
     fields.complain(fmt::format("expected sizes of a model with at most {} weights, got {}", kMaxWeights, weights));

@@ -62,10 +62,10 @@ std::pair<std::string_view, std::string> split(std::string_view text) {
 void Registry::add(Entry entry) {
   if (entry.name.empty() || entry.name.find_first_of(": ,\"'\n") != std::string::npos) {
     throw std::invalid_argument(
-        fmt::format("\"{}\" is no name for a model: expected one without colons, commas, quotes and spaces", entry.name));
+        fmt::format("\"{}\" is not a valid name for a model: expected one without colons, commas, quotes and spaces", entry.name));
   }
   if (!entry.factory) throw std::invalid_argument(fmt::format("the model {} has no factory", entry.name));
-  if (find(entry.name) != nullptr) throw std::invalid_argument(fmt::format("there is a model {} already; choose another name", entry.name));
+  if (find(entry.name) != nullptr) throw std::invalid_argument(fmt::format("a model {} exists already; choose another name", entry.name));
   entries_.push_back(std::move(entry));
 }
 
@@ -160,7 +160,7 @@ void require_images(std::string_view model, const data::DataSpec& data) {
 
 void require_text(std::string_view model, const data::DataSpec& data) {
   if (data.kind == InputKind::kText && data.shape.size() == 1) return;
-  throw std::invalid_argument(fmt::format("{} takes text [T]; images of shape [{}] want cnn, mobilenet_v2 or another model for images",
+  throw std::invalid_argument(fmt::format("{} takes text [T]; images of shape [{}] need cnn, mobilenet_v2 or another model for images",
                                           model, fmt::join(data.shape, ", ")));
 }
 

@@ -146,7 +146,7 @@ Result<NamedTensors> parse_state_dict(ByteView bytes) {
   const auto& items = dict.value()->items;
   for (std::size_t i = 0; i + 1 < items.size(); i += 2) {
     if (items[i]->kind != PickleKind::kText || items[i + 1]->kind != PickleKind::kTensor) {
-      return bad_file(fmt::format("expected only tensors in the state dict, {} is none", in_quotes(items[i]->text)));
+      return bad_file(fmt::format("expected only tensors in the state dict, but {} is not a tensor", in_quotes(items[i]->text)));
     }
     auto tensor = make_tensor(*items[i + 1], storages);
     if (!tensor) return bad_file(fmt::format("tensor {}: {}", in_quotes(items[i]->text), tensor.error().message));

@@ -155,7 +155,7 @@ torch::jit::Module load(From& from, const std::string& what) {
   try {
     return torch::jit::load(from, torch::kCPU);
   } catch (const c10::Error& error) {
-    throw std::invalid_argument(fmt::format("{} is no TorchScript file: {}", what, error.what_without_backtrace()));
+    throw std::invalid_argument(fmt::format("{} is not a TorchScript file: {}", what, error.what_without_backtrace()));
   }
 }
 

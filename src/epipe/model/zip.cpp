@@ -152,7 +152,7 @@ Result<ZipArchive> ZipArchive::parse(ByteView bytes) {
       return bad_file(fmt::format("member {} is outside the archive", in_quotes(name)));
     }
     if (!archive.members_.try_emplace(name, Member{bytes.subspan(*begin, size), crc}).second) {
-      return bad_file(fmt::format("member {} is there twice", in_quotes(name)));
+      return bad_file(fmt::format("member {} occurs twice", in_quotes(name)));
     }
     if (size > 0) ranges.emplace_back(*begin, *begin + size);
   }

@@ -41,7 +41,7 @@ Resolved resolve(const HostPort& at) {
   wanted.ai_socktype = SOCK_STREAM;
   addrinfo* found = nullptr;
   const int code = ::getaddrinfo(at.host.c_str(), fmt::to_string(at.port).c_str(), &wanted, &found);
-  if (code != 0) throw std::invalid_argument(fmt::format("{} is no address of a machine: {}", at.host, ::gai_strerror(code)));
+  if (code != 0) throw std::invalid_argument(fmt::format("{} is not the address of a machine: {}", at.host, ::gai_strerror(code)));
   return {found, &::freeaddrinfo};
 }
 

@@ -40,7 +40,7 @@ std::int64_t Fields::count(std::string_view key) {
   if (value.is_null()) return 0;
   const double number = value.is_number() ? value.get<double>() : -1;
   if (number >= 0 && number <= kMostCount && number == std::floor(number)) return static_cast<std::int64_t>(number);
-  complain(key, "a whole number from 0 on", value);
+  complain(key, "a whole number of at least 0", value);
   return 0;
 }
 

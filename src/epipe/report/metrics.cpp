@@ -190,7 +190,7 @@ std::vector<std::string> notes_on(const std::vector<Step>& steps) {
   const auto is_lost = [](const Step& step) { return !std::isfinite(step.loss); };
   const auto lost = std::count_if(steps.begin(), steps.end(), is_lost);
   if (lost == 0) return {};
-  return {fmt::format("The loss of {} of {} steps is no number, first at step {}.", lost, steps.size(),
+  return {fmt::format("The loss of {} of {} steps is not a number, first at step {}.", lost, steps.size(),
                       std::find_if(steps.begin(), steps.end(), is_lost)->step)};
 }
 

@@ -96,7 +96,7 @@ Result<void> read_config(RunData& run) {
 
 Result<RunData> read_run(const std::string& folder) {
   if (!exists(folder)) return Error{ErrorCode::kIo, fmt::format("{} does not exist: {}", folder, kExpected)};
-  if (!is_folder(folder)) return Error{ErrorCode::kIo, fmt::format("{} is no folder: {}", folder, kExpected)};
+  if (!is_folder(folder)) return Error{ErrorCode::kIo, fmt::format("{} is not a folder: {}", folder, kExpected)};
   const bool trained = exists(folder + "/metrics.jsonl");
   if (!trained && !exists(folder + "/inspect.json"))
     return Error{ErrorCode::kIo, fmt::format("{} has no metrics.jsonl: {}", folder, kExpected)};

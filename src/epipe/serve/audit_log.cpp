@@ -39,7 +39,7 @@ int open_audit(const std::string& path) {
   if (fd >= 0 && ::fstat(fd, &status) == 0 && S_ISREG(status.st_mode) && ::fchmod(fd, 0600) == 0) return fd;
   if (fd >= 0) ::close(fd);
   throw std::runtime_error(
-      fmt::format("--audit-log: cannot write {}: {}", path, fd >= 0 ? "it is no file of this user" : std::strerror(reason)));
+      fmt::format("--audit-log: cannot write {}: {}", path, fd >= 0 ? "it is not a file of this user" : std::strerror(reason)));
 }
 
 }  // namespace

@@ -42,7 +42,7 @@ void CertificateWatch::require_valid(const transport::ListenConfig& listen) {
   const auto end = end_of(listen);
   if (!end || days_until(*end) > 0) return;
   throw std::runtime_error(
-      fmt::format("the server's certificate ended on {:%Y-%m-%d %H:%M:%S} UTC: get another one (--cert), or look at the "
+      fmt::format("the server's certificate expired on {:%Y-%m-%d %H:%M:%S} UTC: get another one (--cert), or check the "
                   "clock of this machine",
                   fmt::gmtime(static_cast<std::time_t>(*end))));
 }

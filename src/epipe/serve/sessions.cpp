@@ -56,7 +56,7 @@ const char* how_of(SessionEnd how) { return how == SessionEnd::kLeft ? "left" : 
 std::string excess_of(const RunningSession& session) {
   const SessionLimits& limits = session.limits;
   const Activity& activity = *session.activity;
-  if (out_of_time(session)) return fmt::format("it has had its {} s", limits.seconds);
+  if (out_of_time(session)) return fmt::format("it has used up its {} s", limits.seconds);
   if (!activity.heard() && activity.waiting_seconds() > (activity.was_opened() ? 0 : kStartSeconds) + kFirstCommandSeconds) {
     return fmt::format("its client said nothing for {} s", kFirstCommandSeconds);
   }
@@ -123,17 +123,17 @@ RunningSession Sessions::find_or_start(const SessionRequest& request) {
 void Sessions::check_room(const SessionRequest& request) {
   if (!request.may_start) throw Refused(Refusal::kNotFound, "no such session");
   if (expired_.contains(request.name)) {
-    throw Refused(Refusal::kOther, fmt::format("the session has had its {} seconds on this server", config_.limits.seconds));
+    throw Refused(Refusal::kOther, fmt::format("the session has used up its {} seconds on this server", config_.limits.seconds));
   }
   if (draining_) throw Refused(Refusal::kFull, "the server is about to end and takes no new sessions");
   if (running(Purpose::kTrain) >= config_.max_sessions) {
-    throw Refused(Refusal::kFull, fmt::format("the server has its {} sessions, try again later", config_.max_sessions));
+    throw Refused(Refusal::kFull, fmt::format("the server already has {} sessions, its limit; try again later", config_.max_sessions));
   }
   const std::string owner = owner_of(request);
   const Client* const client = find_client(request.client);
   const int share = client != nullptr && client->sessions ? *client->sessions : config_.share_of(owner);
   if (running_of(Purpose::kTrain, owner) >= share) {
-    throw Refused(Refusal::kFull, fmt::format("your credential has its {} sessions on this server, try again later", share));
+    throw Refused(Refusal::kFull, fmt::format("your credential already has {} sessions on this server, its limit; try again later", share));
   }
   if (client == nullptr) return;
   const std::string spent = quota_spent(*client, usage_.today(client->name), usage_.next_day());
@@ -160,7 +160,7 @@ RunningSession Sessions::start_measuring(const SessionRequest& request) {
   const std::lock_guard lock(mutex_);
   if (draining_) throw Refused(Refusal::kFull, "the server is about to end");
   if (running(Purpose::kMeasureLink) >= kMeasuring || running_of(Purpose::kMeasureLink, owner_of(request)) > 0) {
-    throw Refused(Refusal::kFull, "somebody measures already, try again later");
+    throw Refused(Refusal::kFull, "another client is measuring already; try again later");
   }
   SessionConfig session;
   session.purpose = Purpose::kMeasureLink;

@@ -128,9 +128,9 @@ Result<std::vector<Client>> parse_token_file(std::string_view text) {
     if (line.find_first_not_of(" \t\r") == std::string::npos) continue;
     auto client = parse_client(line);
     if (!client) return wrong(client.error().message);
-    if (!names.insert(client.value().name).second) return wrong(fmt::format("the name '{}' is there already", client.value().name));
+    if (!names.insert(client.value().name).second) return wrong(fmt::format("the name '{}' exists already", client.value().name));
     for (const auto& hash : client.value().hashes) {
-      if (!hashes.insert(hash).second) return wrong("this hash is there already: everybody needs a token of their own");
+      if (!hashes.insert(hash).second) return wrong("this hash exists already: every client needs its own token");
     }
     clients.push_back(std::move(client).value());
     if (clients.size() > kMostClients) return wrong(fmt::format("expected at most {} names", kMostClients));
@@ -142,9 +142,9 @@ Result<std::vector<Client>> parse_token_file(std::string_view text) {
 Result<std::vector<Client>> read_token_file(const std::string& path) {
   struct stat status {};
   if (::stat(path.c_str(), &status) != 0) return Error{ErrorCode::kIo, fmt::format("cannot read {}: {}", path, std::strerror(errno))};
-  if (!S_ISREG(status.st_mode)) return bad_file(path + " is no file");
+  if (!S_ISREG(status.st_mode)) return bad_file(path + " is not a regular file");
   if ((status.st_mode & 077) != 0) {
-    return bad_file(fmt::format("expected {} to be for its owner alone, got mode {:04o}; chmod 600 it", path, status.st_mode & 07777));
+    return bad_file(fmt::format("expected {} to be readable by its owner only, got mode {:04o}; chmod 600", path, status.st_mode & 07777));
   }
   const auto text = read_text(path);
   if (!text) return text.error();

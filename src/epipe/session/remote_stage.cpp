@@ -180,7 +180,7 @@ void RemoteStage::explain() {
 RemoteStage::MicroBatch& RemoteStage::find(std::uint32_t micro_batch) {
   const auto found = micro_batches_.find(micro_batch);
   if (found != micro_batches_.end()) return found->second;
-  throw std::logic_error("this micro-batch is of a step that is over: it was committed, dropped, or lost with the server's memory");
+  throw std::logic_error("this micro-batch belongs to an earlier step, which was committed, dropped, or lost with the server's memory");
 }
 
 void RemoteStage::require_open() const {

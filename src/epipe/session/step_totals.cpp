@@ -34,7 +34,7 @@ json metrics_list(const std::vector<Metrics>& list) {
 
 template <typename Metrics>
 std::vector<Metrics> read_list(const json& array) {
-  if (!array.is_array() || array.size() > StepTotals::kMostEntries) throw std::invalid_argument("a list is none, or too long");
+  if (!array.is_array() || array.size() > StepTotals::kMostEntries) throw std::invalid_argument("a list is missing or too long");
   std::vector<Metrics> list;
   for (const json& one : array) list.push_back(metrics_from_json<Metrics>(one));
   return list;

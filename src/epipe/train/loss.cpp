@@ -34,10 +34,10 @@ pipeline::Loss make_loss(const data::DataSpec& data) {
 void Losses::add(const std::string& name, pipeline::Loss loss) {
   const auto known = names();
   if (name.empty() || name.find_first_of(" ,\"'\n") != std::string::npos) {
-    throw std::invalid_argument(fmt::format("\"{}\" is no name for a loss: expected one without commas, quotes and spaces", name));
+    throw std::invalid_argument(fmt::format("\"{}\" is not a valid name for a loss: expected one without commas, quotes and spaces", name));
   }
   if (std::find(known.begin(), known.end(), name) != known.end()) {
-    throw std::invalid_argument(fmt::format("there is a loss {} already; choose another name", name));
+    throw std::invalid_argument(fmt::format("a loss {} exists already; choose another name", name));
   }
   own_.emplace(name, std::move(loss));
 }

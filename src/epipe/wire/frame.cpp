@@ -182,7 +182,7 @@ Result<FrameView> read_frame(ByteView bytes, const Limits& limits, ThreadPool* p
   const auto expected = load<std::uint32_t>(bytes, kAtChecksum);
   if (const std::uint32_t actual = checksum(bytes, header_bytes, pool); actual != expected) {
     return Error{ErrorCode::kBadChecksum,
-                 fmt::format("the frame says {:08x}, its bytes give {:08x}; it was damaged on the way", expected, actual)};
+                 fmt::format("the frame says {:08x}, its bytes give {:08x}; it was damaged in transit", expected, actual)};
   }
   return view_of(bytes, limits);
 }

@@ -37,7 +37,7 @@ std::string hash_of(const std::string& text) {
 // The last line that is not blank.
 std::string last_line(const std::string& text) {
   const std::size_t end = text.find_last_not_of(" \r\n");
-  if (end == std::string::npos) return "it said nothing";
+  if (end == std::string::npos) return "it printed nothing";
   const std::size_t begin = text.find_last_of("\r\n", end);
   return text.substr(begin == std::string::npos ? 0 : begin + 1, end - (begin == std::string::npos ? 0 : begin + 1) + 1);
 }
@@ -82,7 +82,7 @@ class Runner {
     value_or_fail(make_folders(folder));
     const int code = run_self(words, folder + "/log.txt", stop_);
     if (code == 0 && stop_ && entry.kind != Kind::kParameters && !experiment::ends_with_epoch(text_in(folder + "/metrics.jsonl"))) {
-      fmt::print("{} seed {}: stopped; the same command goes on from there\n", entry.id, seed);
+      fmt::print("{} seed {}: stopped; the same command continues from there\n", entry.id, seed);
       return;
     }
     finish(entry, folder, code, std::move(result));

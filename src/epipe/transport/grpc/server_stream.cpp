@@ -76,7 +76,7 @@ void ServerStream::OnDone() {
     const std::lock_guard lock(context_mutex_);
     done_ = true;
   }
-  on_lost("the stream is over");
+  on_lost("the stream has ended");
   on_done_(this);
   on_over();
 }
