@@ -33,6 +33,8 @@ struct RunParts {
   int workers() const { return schedule::Placement{plan.place}.workers(); }
   // At the rates of `auto_rates`, or at those that the first replica's client says.
   pipeline::StepResult forward_backward(const data::LoadedBatch& loaded, bool measure_error, const pipeline::Rates* rates = nullptr);
+  // With a delay, instead; null: no step follows.
+  pipeline::StepResult overlapped_step(const data::LoadedBatch* loaded, bool measure_error);
   pipeline::StepResult evaluate(const data::LoadedBatch& loaded, std::uint64_t epoch, std::uint64_t step,
                                 const pipeline::Rates* rates = nullptr);
 };
