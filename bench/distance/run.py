@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Client and server with a delay in between: samples/s of gpipe and 1f1b, with their own limits and with --in-flight auto.
+"""Client and server with a delay in between: samples/s of gpipe and 1f1b, with their own limits and with --in-flight auto, and of --delay 1.
 
   bench/distance/run.py --epipe build/epipe --delays 0,10,50,100 --out bench/distance/results.jsonl
 
@@ -16,6 +16,7 @@ import sys
 import tempfile
 import time
 
+LATE = "delay-1"  # gradients one step late, which has an order of its own
 HERE = pathlib.Path(__file__).resolve().parent
 MODEL = ["--model", "mobilenet_v2", "--cuts", "1,19", "--place", "0,1,0"]
 TRAINING = ["--batch", "128", "--chunks", "16", "--codec", "dct:1", "--lr", "0.01", "--seed", "1", "--error-every", "0"]
@@ -66,10 +67,16 @@ def setting(run_dir, key):
     return ""
 
 
+def order_flags(schedule, in_flight):
+    if schedule == LATE:
+        return ["--delay", "1"]
+    return ["--schedule", schedule, *(["--in-flight", in_flight] if in_flight else [])]
+
+
 def train(flags, folder, port, schedule, in_flight):
     run_dir = folder / f"run-{time.monotonic_ns()}"
-    more = ["--in-flight", in_flight] if in_flight else []
-    command = [flags.epipe, "train", *MODEL, *TRAINING, "--data", f"npy:{folder / 'data'}", "--schedule", schedule, "--max-steps", str(flags.steps), *more,
+    command = [flags.epipe, "train", *MODEL, *TRAINING, "--data", f"npy:{folder / 'data'}", "--max-steps", str(flags.steps),
+               *order_flags(schedule, in_flight),
                "--connect", f"127.0.0.1:{port}", "--tls", str(folder / "tls"), "--run-dir", str(run_dir)]
     done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     if done.returncode != 0:
@@ -81,9 +88,9 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--epipe", default="build/epipe")
     parser.add_argument("--delays", default="0,10,50,100", help="ms, one way")
-    parser.add_argument("--schedules", default="gpipe,1f1b")
+    parser.add_argument("--schedules", default=f"gpipe,1f1b,{LATE}")
     parser.add_argument("--in-flight", default=",auto", help="values of --in-flight; an empty one leaves it out")
-    parser.add_argument("--steps", type=int, default=6, help="of each run; the first is left out")
+    parser.add_argument("--steps", type=int, default=6, help="of each run, at most 10; the first is left out, and the last where steps overlap")
     parser.add_argument("--rounds", type=int, default=1, help="all settings take turns, so that what else the machine does meets all of them")
     parser.add_argument("--out", default=str(HERE / "results.jsonl"))
     flags = parser.parse_args()
@@ -97,9 +104,11 @@ def main():
             for delay in flags.delays.split(",") * flags.rounds:
                 proxy, port = started([sys.executable, str(HERE / "delay_proxy.py"), "--to", says.split("listening on ")[1].split()[0], "--delay-ms", delay])
                 for schedule in flags.schedules.split(","):
-                    for in_flight in flags.in_flight.split(","):
+                    for in_flight in [""] if schedule == LATE else flags.in_flight.split(","):
                         run_dir = train(flags, folder, port, schedule, in_flight)
-                        seconds = sorted(step["seconds"] for step in steps_of(run_dir)[1:])
+                        # The first step fills the pipeline; steps that overlap drain it again, in the last one.
+                        steps = steps_of(run_dir)[1:-1] if schedule == LATE else steps_of(run_dir)[1:]
+                        seconds = sorted(step["seconds"] for step in steps)
                         line = {"delay_ms": float(delay), "schedule": schedule, "in_flight": in_flight or "own",
                                 "chosen": setting(run_dir, "in-flight"), "costs": setting(run_dir, "schedule-costs"),
                                 "seconds": seconds, "samples_per_s": 128 / seconds[len(seconds) // 2]}

@@ -43,9 +43,17 @@ const Arguments kFaultRun = {"--chunks",
                              "--checkpoint-every",
                              "2"};
 
-std::string undisturbed_weights(const Split& split, const std::string& place) {
+// The same with gradients that are applied one step late, for which --clip is left out.
+Arguments delayed() {
+  Arguments run = kFaultRun;
+  const auto clip = std::find(run.begin(), run.end(), "--clip");
+  run.erase(clip, clip + 2);
+  return run + Arguments{"--delay", "1"};
+}
+
+std::string undisturbed_weights(const Split& split, const std::string& place, const Arguments& flags = kFaultRun) {
   std::string arguments;
-  for (const auto& argument : kFaultRun) arguments += argument + " ";
+  for (const auto& argument : flags) arguments += argument + " ";
   const auto one = run_program("train --place " + place + " --run-dir " + split.file("one") + " " + arguments);
   EXPECT_EQ(one.code, 0) << one.output;
   return file_bytes(split.file("one/model.safetensors"));
@@ -55,7 +63,8 @@ std::string undisturbed_weights(const Split& split, const std::string& place) {
 // the one before, wherever in a step or a checkpoint that is, the fourth sooner, while processes start and connect.
 class Reaper {
  public:
-  Reaper(Split& split, int servers, unsigned seed) : split_(split), servers_(servers), random_(seed) {}
+  Reaper(Split& split, int servers, unsigned seed, Arguments flags = kFaultRun)
+      : split_(split), servers_(servers), random_(seed), flags_(std::move(flags)) {}
 
   void run(int kills) {
     for (int s = 0; s < servers_; ++s) split_.start_server(s, {"--timeout", "10"});
@@ -77,7 +86,7 @@ class Reaper {
   void start_client() {
     const bool resume = !list_folder(split_.file("run/checkpoints")).empty();
     client_ = nullptr;
-    client_ = split_.start_client(split_.file("run"), kFaultRun + (resume ? Arguments{"--resume"} : Arguments{}));
+    client_ = split_.start_client(split_.file("run"), flags_ + (resume ? Arguments{"--resume"} : Arguments{}));
   }
   std::size_t steps() const {
     const std::string lines = file_bytes(split_.file("run/metrics.jsonl"));
@@ -106,6 +115,7 @@ class Reaper {
   Split& split_;
   int servers_;
   std::mt19937 random_;
+  Arguments flags_;
   std::unique_ptr<testing::Process> client_;
   int killed_ = 0;
 };
@@ -124,6 +134,15 @@ TEST(Fault, KillingOneOfSeveralServersChangesNothing) {
   const std::string expected = undisturbed_weights(split, "0,1,2,0");
   Reaper reaper(split, 2, 2);
   reaper.run(is_long() ? 30 : 3);
+  EXPECT_GE(reaper.killed(), is_long() ? 25 : 2) << "the run ended before it was disturbed";
+  EXPECT_TRUE(ended_with(split.file("run"), expected));
+}
+
+TEST(Fault, KillingClientAndServersChangesNothingWithADelay) {
+  Split split(2);
+  const std::string expected = undisturbed_weights(split, "0,1,2,0", delayed());
+  Reaper reaper(split, 2, 3, delayed());
+  reaper.run(is_long() ? 30 : 4);
   EXPECT_GE(reaper.killed(), is_long() ? 25 : 2) << "the run ended before it was disturbed";
   EXPECT_TRUE(ended_with(split.file("run"), expected));
 }

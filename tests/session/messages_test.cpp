@@ -122,7 +122,9 @@ TEST(Messages, OfEveryKindSurviveTheirBytes) {
                                          ForwardCommand{3, 1, true, false, {4, 5}},
                                          BackwardCommand{3, 1},
                                          audit,
-                                         LinkProbeCommand{probe_bytes(3), 5}};
+                                         LinkProbeCommand{probe_bytes(3), 5},
+                                         OverlappedStepCommand{true, step.batch, {1, 2, 2, true, 4}},
+                                         EarlyBackwardsCommand{}};
   ASSERT_EQ(commands.size(), std::variant_size_v<Command>);
   for (std::size_t i = 0; i < commands.size(); ++i) {
     ASSERT_EQ(commands[i].index(), i) << "one of each";
@@ -148,7 +150,9 @@ TEST(Messages, OfEveryKindSurviveTheirBytes) {
                                       ForwardReply{},
                                       BackwardReply{},
                                       AuditReply{{result, {{0.5, 0.25}, {}}, {{1, 2, 3}, {4, 5, 6}}, true}},
-                                      LinkProbeReply{probe_bytes(5)}};
+                                      LinkProbeReply{probe_bytes(5)},
+                                      OverlappedStepReply{result},
+                                      EarlyBackwardsReply{}};
   ASSERT_EQ(replies.size(), std::variant_size_v<Reply>);
   for (std::size_t i = 0; i < replies.size(); ++i) {
     ASSERT_EQ(replies[i].index(), i) << "one of each";
@@ -180,6 +184,29 @@ TEST(Messages, RefuseAStepThatContradictsItself) {
   StepCommand side = good;
   side.batch.side = {torch::ones({3, 4})};
   EXPECT_EQ(refused(side), "side.0 of a step has not one entry for each of 2 samples");
+}
+
+TEST(Messages, RefuseAnOverlappedStepThatContradictsItself) {
+  const auto refused = [](OverlappedStepCommand command) {
+    const auto read = read_command(to_bytes(Command(std::move(command))));
+    return read ? std::string("taken") : read.error().message;
+  };
+  OverlappedStepCommand good;
+  good.batch.samples = {1, 2};
+  good.id.chunks = 2;
+  EXPECT_EQ(refused(good), "taken");
+  OverlappedStepCommand draining;
+  draining.forwards = false;
+  EXPECT_EQ(refused(draining), "taken");
+  OverlappedStepCommand empty = good;
+  empty.batch.samples.clear();
+  EXPECT_EQ(refused(empty), "a step of 0 samples cannot have 2 chunks");
+  OverlappedStepCommand both = good;
+  both.forwards = false;
+  EXPECT_EQ(refused(both), "a step without forwards cannot have 2 samples in 2 chunks");
+  OverlappedStepCommand part = good;
+  part.id.terms = 1;
+  EXPECT_EQ(refused(part), "a loss of 1 terms cannot have a part of 2 samples");
 }
 
 TEST(Messages, RefuseRatesThatNoCodecHas) {

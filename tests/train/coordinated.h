@@ -27,14 +27,27 @@ inline train::TrainConfig coordinated_run(const std::vector<int>& place, const s
   return config;
 }
 
+struct Coordination {
+  std::vector<int> place;
+  std::string codec;
+  int delay = 0;
+
+  friend void PrintTo(const Coordination& c, std::ostream* out) {
+    *out << ::testing::PrintToString(c.place) << ", " << c.codec << (c.delay > 0 ? ", delay" : "");
+  }
+};
+
 inline int workers_of(const std::vector<int>& place) { return *std::max_element(place.begin(), place.end()) + 1; }
 
-class Coordinated : public ::testing::TestWithParam<std::pair<std::vector<int>, std::string>> {
+class Coordinated : public ::testing::TestWithParam<Coordination> {
  protected:
   train::TrainConfig config(const std::string& name) const {
-    return coordinated_run(GetParam().first, GetParam().second, folder_.file(name));
+    train::TrainConfig config = coordinated_run(GetParam().place, GetParam().codec, folder_.file(name));
+    config.delay = GetParam().delay;
+    if (config.delay > 0) config.clip = 0;
+    return config;
   }
-  int workers() const { return workers_of(GetParam().first); }
+  int workers() const { return workers_of(GetParam().place); }
   // The run directory of the run with all workers in one process.
   std::string undisturbed() const {
     run(config("one"));
@@ -45,11 +58,10 @@ class Coordinated : public ::testing::TestWithParam<std::pair<std::vector<int>, 
 };
 
 inline auto rings_and_chains() {
-  using Place = std::vector<int>;
-  return ::testing::Values(std::pair{Place{0, 1, 0}, std::string("none")}, std::pair{Place{0, 1, 0}, std::string("sort:6+2")},
-                           std::pair{Place{0, 1, 0}, std::string("power:2")}, std::pair{Place{0, 1, 2}, std::string("sort:6+2")},
-                           std::pair{Place{0, 1, 2, 0}, std::string("power:2")}, std::pair{Place{0, 1, 2, 3}, std::string("none")},
-                           std::pair{Place{0, 1, 0}, std::string("auto")});
+  return ::testing::Values(Coordination{{0, 1, 0}, "none"}, Coordination{{0, 1, 0}, "sort:6+2"}, Coordination{{0, 1, 0}, "power:2"},
+                           Coordination{{0, 1, 2}, "sort:6+2"}, Coordination{{0, 1, 2, 0}, "power:2"}, Coordination{{0, 1, 2, 3}, "none"},
+                           Coordination{{0, 1, 0}, "auto"}, Coordination{{0, 1, 0}, "power:2", 1}, Coordination{{0, 1, 2, 0}, "power:2", 1},
+                           Coordination{{0, 1, 2, 3}, "none", 1}, Coordination{{0, 1, 0, 1, 0}, "dct:1", 1});
 }
 
 }  // namespace epipe::testing

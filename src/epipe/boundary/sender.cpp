@@ -91,7 +91,18 @@ codec::Codec& Sender::encoder(std::size_t part) {
   return *encoders_[part];
 }
 
+// Encoders go on in place, so what is remembered is a copy.
+void Sender::remember_state(const MicroBatchTensors& micro_batch) {
+  if (!config_.steps_overlap || micro_batch.frozen || newest_step_ == micro_batch.step) return;
+  newest_step_ = micro_batch.step;
+  before_newest_ = states();
+  for (auto& state : before_newest_) {
+    for (auto& [name, tensor] : state) tensor = tensor.clone();
+  }
+}
+
 void Sender::encode_and_send(const MicroBatchTensors& micro_batch) {
+  remember_state(micro_batch);
   if (micro_batch.tensors.empty()) return count(-1);
   if (micro_batch.tensors.size() > kMaxParts) throw std::runtime_error(fmt::format("a cut carries at most {} tensors", kMaxParts));
   micro_batch.ready.take(micro_batch.tensors);
@@ -181,15 +192,27 @@ Traffic Sender::take_traffic() {
   return std::exchange(traffic_, {});
 }
 
+std::vector<codec::State> Sender::states() const {
+  std::vector<codec::State> all;
+  for (const auto& encoder : encoders_) all.push_back(encoder->state());
+  return all;
+}
+
 std::vector<codec::State> Sender::state() const {
   const auto lock = lock_when_idle();
-  std::vector<codec::State> states;
-  for (const auto& encoder : encoders_) states.push_back(encoder->state());
-  return states;
+  return states();
+}
+
+std::vector<codec::State> Sender::state_before(std::uint64_t step) const {
+  const auto lock = lock_when_idle();
+  if (!newest_step_ || *newest_step_ < step) return states();
+  if (*newest_step_ != step) throw std::logic_error(fmt::format("cut {}: tensors of step {} were sent", config_.cut, *newest_step_));
+  return before_newest_;
 }
 
 void Sender::set_state(const std::vector<codec::State>& states) {
   const auto lock = lock_when_idle();
+  newest_step_.reset();
   encoders_.clear();
   for (std::size_t part = 0; part < states.size(); ++part) encoder(part).set_state(states[part]);
 }

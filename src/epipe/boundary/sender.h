@@ -5,6 +5,7 @@
 #include <condition_variable>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <thread>
 #include <vector>
 
@@ -35,6 +36,8 @@ class Sender {
   // The state of the encoders, one per tensor of a micro-batch; call between steps. Waits like finish_encoding(), but if the sender was
   // closed in the middle of a step, only until its thread has ended.
   std::vector<codec::State> state() const;
+  // The same as it was before anything of `step` was sent, where nothing of later steps was. Only where steps overlap.
+  std::vector<codec::State> state_before(std::uint64_t step) const;
   void set_state(const std::vector<codec::State>& states);
   void close();
   void join();  // after close(): waits until the thread, which may be reporting a failure, has ended
@@ -43,6 +46,8 @@ class Sender {
   void run();
   void count(int micro_batches);
   std::unique_lock<std::mutex> lock_when_idle() const;  // nothing is unencoded, or the thread has ended
+  void remember_state(const MicroBatchTensors& micro_batch);
+  std::vector<codec::State> states() const;
   void encode_and_send(const MicroBatchTensors& micro_batch);
   Bytes encode(const torch::Tensor& x, std::size_t part, const MicroBatchTensors& micro_batch, const codec::FrameTag& tag);
   void add(const Traffic& traffic);
@@ -57,6 +62,8 @@ class Sender {
   Queue<MicroBatchTensors> waiting_;
   ThreadPool pool_;                                      // used by the thread that has the encoders
   std::vector<std::unique_ptr<codec::Codec>> encoders_;  // see above
+  std::optional<std::uint64_t> newest_step_;             // of what the encoders have seen; guarded like them
+  std::vector<codec::State> before_newest_;              // their state before its first micro-batch
   codec::FrameDecoder decoder_;                          // for its own frames, in measure()
   mutable std::mutex mutex_;                             // guards the members below, held only briefly
   mutable std::condition_variable encoded_;

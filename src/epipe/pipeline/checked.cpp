@@ -69,6 +69,19 @@ void check_reuse(const PipelineConfig& config) {
   if (config.remote.has(workers[0]) && !config.reuse.frames) throw std::invalid_argument("this process keeps no activations");
 }
 
+void check_delay(const PipelineConfig& config) {
+  if (config.delay == 0) return;
+  const auto refuse = [](std::string_view what) {
+    throw std::invalid_argument(fmt::format("--delay 1 does not go with {}; leave one of the two out", what));
+  };
+  if (config.delay != 1) throw std::invalid_argument(fmt::format("gradients are applied 0 or 1 steps late, got --delay {}", config.delay));
+  if (config.schedule != "gpipe") refuse(fmt::format("--schedule {}: the order in which steps overlap is its own", config.schedule));
+  if (config.in_flight != 0) refuse("--in-flight: every micro-batch of two steps may be in flight");
+  if (config.loss_scaling) refuse("--loss-scaling, which --precision fp16 needs: a skipped step would be known when the next one has begun");
+  if (config.reuse.on) refuse("--reuse-activations");
+  if (config.exchange != nullptr) refuse("--replicas");
+}
+
 }  // namespace
 
 PipelineConfig checked(PipelineConfig config, std::size_t layers) {
@@ -82,6 +95,7 @@ PipelineConfig checked(PipelineConfig config, std::size_t layers) {
   if (config.devices.empty()) config.devices.assign(static_cast<std::size_t>(config.placement.workers()), torch::Device(torch::kCPU));
   check_devices(config);
   check_reuse(config);
+  check_delay(config);
   return config;
 }
 

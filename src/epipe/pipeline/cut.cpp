@@ -135,6 +135,7 @@ boundary::BoundaryConfig Cut::boundary_config(const Config& config, Side side, D
   b.capacity = config.capacity;
   b.timeout = config.timeout;
   b.codec_threads = config.codec_threads;
+  b.steps_overlap = config.steps_overlap;
   b.flag_non_finite = config.flag_non_finite;
   b.device = config.devices[static_cast<std::size_t>(side)];
   b.tracer = config.tracer;

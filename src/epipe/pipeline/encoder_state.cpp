@@ -23,12 +23,11 @@ void for_senders(const std::vector<std::unique_ptr<Cut>>& cuts, const Work& work
   }
 }
 
-}  // namespace
-
-codec::State encoder_state(const std::vector<std::unique_ptr<Cut>>& cuts) {
+template <typename StatesOf>
+codec::State named_states(const std::vector<std::unique_ptr<Cut>>& cuts, const StatesOf& states_of) {
   codec::State all;
   for_senders(cuts, [&](std::size_t j, Direction direction, const boundary::Sender& sender) {
-    const auto states = sender.state();
+    const auto states = states_of(sender);
     for (std::size_t part = 0; part < states.size(); ++part) {
       for (const auto& [name, tensor] : states[part]) {
         all.emplace(fmt::format("{}/{}/{}/{}", j, static_cast<int>(direction), part, name), tensor);
@@ -36,6 +35,16 @@ codec::State encoder_state(const std::vector<std::unique_ptr<Cut>>& cuts) {
     }
   });
   return all;
+}
+
+}  // namespace
+
+codec::State encoder_state(const std::vector<std::unique_ptr<Cut>>& cuts) {
+  return named_states(cuts, [](const boundary::Sender& sender) { return sender.state(); });
+}
+
+codec::State encoder_state_before(const std::vector<std::unique_ptr<Cut>>& cuts, std::uint64_t step) {
+  return named_states(cuts, [step](const boundary::Sender& sender) { return sender.state_before(step); });
 }
 
 void set_encoder_state(const std::vector<std::unique_ptr<Cut>>& cuts, const codec::State& state) {

@@ -13,6 +13,7 @@
 #include "epipe/pipeline/failure.h"
 #include "epipe/pipeline/worker_run.h"
 #include "epipe/pipeline/worker_thread.h"
+#include "epipe/schedule/overlapped.h"
 #include "epipe/schedule/validate.h"
 
 namespace epipe::pipeline {
@@ -42,6 +43,17 @@ double sum_of(const std::vector<torch::Tensor>& by_micro_batch) {
   return sum;
 }
 
+int chunks_of(const std::unique_ptr<OpenStep>& step) { return step ? static_cast<int>(step->run.chunks.size()) : 0; }
+
+void make_room(Run& run) {
+  const std::size_t m = run.chunks.size();
+  run.losses.resize(m);
+  run.correct.resize(m);
+  run.scaled_losses.resize(m);
+  run.loss_gradients.resize(m);
+  run.predictions.resize(m);
+}
+
 }  // namespace
 
 class Pipeline::Impl {
@@ -56,11 +68,17 @@ class Pipeline::Impl {
   Impl& operator=(const Impl&) = delete;
 
   StepResult run(const Batch& batch, const StepId& id, bool training, const WorkerJob& then, const AuditRun* audit = nullptr);
+  StepResult overlapped_step(const Batch* batch, const StepId& id);
+  void early_backwards();
   AuditRunResult audit(const Batch& batch, const StepId& id, const AuditRun& audit);
   void run_action(const Action& action, const Batch& micro_batch, const StepId& id, bool training);
   void on_workers(const WorkerJob& work);
 
   std::deque<Stage>& stages() { return stages_; }
+  std::string graphs_refusal(const Stage& stage) const {
+    if (config_.delay == 0 || !config_.graphs || !stage.device().is_cuda()) return stage.graphs_refusal();
+    return "with --delay its weights have two versions";
+  }
   std::vector<std::unique_ptr<Cut>>& cuts() { return cuts_; }
   int workers() const { return config_.placement.workers(); }
 
@@ -83,7 +101,12 @@ class Pipeline::Impl {
   const schedule::Schedule& schedule_for(int chunks, bool training);
   std::exception_ptr on_threads(const std::function<void(std::size_t)>& work);
   void run_worker(std::size_t worker, Run& run);
+  void on_workers_of_step(const std::function<void(int worker)>& work);
+  void run_overlapped(int worker, OpenStep* newer, OpenStep* older);
+  void use_version(const Action& action, const Run& run) { config_.versions[static_cast<std::size_t>(action.stage)]->use(run.id.step); }
+  bool runs_early() const { return !config_.remote.workers.empty(); }
   StepResult collect(const Run& run);
+  StepResult collect_measurements();
   void check_rates(const Rates& rates) const;
   // Between two workers, or where one worker stands for all.
   bool is_coded(int j) const {
@@ -101,6 +124,7 @@ class Pipeline::Impl {
   bool closed_ = false;
   std::vector<std::unique_ptr<Cut>> cuts_;
   std::map<std::pair<int, bool>, schedule::Schedule> schedules_;  // by chunks and training
+  std::unique_ptr<OpenStep> open_;                                // where steps overlap
   std::vector<WorkerTimes> times_;
   std::vector<std::unique_ptr<WorkerThread>> threads_;  // by worker, null elsewhere; last: they use all of the above
 };
@@ -127,7 +151,8 @@ void Pipeline::Impl::make_stages(const std::vector<std::shared_ptr<Layer>>& laye
     const int worker = worker_of(static_cast<int>(j));
     Stage::Options options;
     options.recompute = config_.recompute;
-    options.graphs = config_.graphs && config_.exchange == nullptr;  // gradients that are exchanged are exchanged one by one
+    options.graphs = config_.graphs && config_.exchange == nullptr &&  // gradients that are exchanged are exchanged one by one
+                     config_.delay == 0;                               // and a graph knows one version of the weights
     options.precision = config_.precision;
     if (j == 0) options.input_edge = config_.input_edge;
     // What topk dropped on the way here has no part in the result, so its gradient is dropped on the way back.
@@ -137,6 +162,7 @@ void Pipeline::Impl::make_stages(const std::vector<std::shared_ptr<Layer>>& laye
       own.assign(layers.begin() + static_cast<std::ptrdiff_t>(begin), layers.begin() + static_cast<std::ptrdiff_t>(end));
     }
     stages_.emplace_back(std::move(own), config_.devices[static_cast<std::size_t>(worker)], options);
+    if (config_.delay > 0 && config_.versions[j] != nullptr) config_.versions[j]->follow_layout();
     begin = end;
   }
 }
@@ -186,6 +212,8 @@ std::unique_ptr<Cut> Pipeline::Impl::make_cut(int j) {
   const int most = std::max(config_.chunks, kAuditMicroBatches);
   const auto capacity = [&](std::string_view name) { return capacity_of(name, most, config_.in_flight); };
   cut.capacity = static_cast<std::size_t>(std::max(capacity(config_.schedule), capacity(kEvaluation)));
+  cut.steps_overlap = config_.delay > 0;
+  if (cut.steps_overlap) cut.capacity = static_cast<std::size_t>(schedule::overlapped_capacity(config_.chunks));
   if (earlier == later) cut.capacity = std::max(cut.capacity, static_cast<std::size_t>(most));  // its worker must never wait
   cut.timeout = config_.remote.timeout;
   cut.codec_threads = config_.codec_threads;
@@ -238,15 +266,58 @@ StepResult Pipeline::Impl::run(const Batch& batch, const StepId& id, bool traini
   auto chunks = split(batch.size(), chunk_count);
   const std::int64_t terms = std::max<std::int64_t>(1, id.terms > 0 ? id.terms : layer::loss_terms(batch));
   Run run{batch, id, training, then, std::move(chunks), terms, schedule_for(chunk_count, training), audit};
-  const auto m = static_cast<std::size_t>(chunk_count);
-  run.losses.resize(m);
-  run.correct.resize(m);
-  run.scaled_losses.resize(m);
-  run.loss_gradients.resize(m);
-  run.predictions.resize(m);
-  if (auto failed = on_threads([this, &run](std::size_t worker) { run_worker(worker, run); })) failure_.report(std::move(failed));
-  failure_.rethrow_if_any();
+  make_room(run);
+  on_workers_of_step([&](int worker) { run_worker(static_cast<std::size_t>(worker), run); });
   return collect(run);
+}
+
+StepResult Pipeline::Impl::overlapped_step(const Batch* batch, const StepId& id) {
+  failure_.rethrow_if_any();
+  std::unique_ptr<OpenStep> newer;
+  if (batch != nullptr) {
+    check_rates(id.rates);
+    const std::int64_t terms = std::max<std::int64_t>(1, id.terms > 0 ? id.terms : layer::loss_terms(*batch));
+    newer = std::make_unique<OpenStep>(*batch, id, split(batch->size(), id.chunks > 0 ? id.chunks : config_.chunks), terms);
+    make_room(newer->run);
+  }
+  on_workers_of_step([&](int worker) { run_overlapped(worker, newer.get(), open_.get()); });
+  StepResult result = newer ? collect(newer->run) : collect_measurements();
+  times_.assign(times_.size(), {});
+  open_ = std::move(newer);
+  return result;
+}
+
+void Pipeline::Impl::early_backwards() {
+  failure_.rethrow_if_any();
+  if (!open_ || !runs_early()) return;
+  on_workers_of_step([&](int worker) {
+    const layer::CastScope casts;
+    WorkerRun run({config_, loss_, stages_, cuts_, hooks_}, worker, open_->run, times_[static_cast<std::size_t>(worker)]);
+    for (const Action& action : schedule::early_backwards(config_.placement, config_.first_trained, chunks_of(open_), worker)) {
+      use_version(action, open_->run);
+      run.run(action);
+    }
+  });
+}
+
+// Casts of weights are kept for as long as the weights are the same.
+void Pipeline::Impl::run_overlapped(int worker, OpenStep* newer, OpenStep* older) {
+  const int newer_chunks = newer != nullptr ? static_cast<int>(newer->run.chunks.size()) : 0;
+  const schedule::OverlappedRequest request{config_.placement, config_.first_trained, newer_chunks, chunks_of(open_), runs_early()};
+  std::optional<layer::CastScope> casts;
+  const OpenStep* before = nullptr;
+  for (const auto& [action, is_older] : schedule::overlapped_actions(request, worker)) {
+    OpenStep* const step = is_older ? older : newer;
+    if (std::exchange(before, step) != step) casts.emplace();
+    use_version(action, step->run);
+    WorkerRun({config_, loss_, stages_, cuts_, hooks_}, worker, step->run, times_[static_cast<std::size_t>(worker)]).run(action);
+  }
+  for (std::size_t j = 0; j < stages_.size(); ++j) {
+    if (worker_of(static_cast<int>(j)) != worker) continue;
+    if (newer != nullptr) config_.versions[j]->gather_batch(newer->run.id.step);
+    if (older != nullptr) config_.versions[j]->complete(older->run.id.step);
+  }
+  for (const auto& cut : cuts_) cut->finish_encoding();
 }
 
 AuditRunResult Pipeline::Impl::audit(const Batch& batch, const StepId& id, const AuditRun& audit) {
@@ -276,8 +347,7 @@ void Pipeline::Impl::run_action(const Action& action, const Batch& micro_batch, 
   Run run{micro_batch, id, training, nothing, {{0, micro_batch.size()}}, micro_batch.size(), one};
   run.only = action.micro_batch;
   check_rates(id.rates);
-  if (auto failed = on_threads([this, &run](std::size_t worker) { run_worker(worker, run); })) failure_.report(std::move(failed));
-  failure_.rethrow_if_any();
+  on_workers_of_step([&](int worker) { run_worker(static_cast<std::size_t>(worker), run); });
 }
 
 // Runs work(worker), which must not throw, in the thread of every worker that is here, and waits. Returns the first error of a device.
@@ -293,25 +363,42 @@ std::exception_ptr Pipeline::Impl::on_threads(const std::function<void(std::size
   return first;
 }
 
-// The program of one worker. Its first error ends the run for everybody.
+// The first error of a worker ends the run for everybody.
+void Pipeline::Impl::on_workers_of_step(const std::function<void(int worker)>& work) {
+  const auto attempt = [&](std::size_t worker) {
+    try {
+      work(static_cast<int>(worker));
+    } catch (const Closed&) {
+      // Another thread failed and said why.
+    } catch (...) {
+      failure_.report(std::current_exception());
+    }
+  };
+  if (auto failed = on_threads(attempt)) failure_.report(std::move(failed));
+  failure_.rethrow_if_any();
+}
+
+// The program of one worker.
 void Pipeline::Impl::run_worker(std::size_t worker, Run& run) {
   times_[worker] = {};
-  try {
-    WorkerRun({config_, loss_, stages_, cuts_, hooks_}, static_cast<int>(worker), run, times_[worker]).execute();
-  } catch (const Closed&) {
-    // Another thread failed and said why.
-  } catch (...) {
-    failure_.report(std::current_exception());
-  }
+  WorkerRun({config_, loss_, stages_, cuts_, hooks_}, static_cast<int>(worker), run, times_[worker]).execute();
 }
 
 StepResult Pipeline::Impl::collect(const Run& run) {
-  StepResult result;
+  StepResult result = collect_measurements();
   result.samples = run.batch.size();
   result.terms = layer::loss_terms(run.batch);
   result.loss = sum_of(run.losses) / static_cast<double>(std::max<std::int64_t>(1, result.terms));
   result.correct = sum_of(run.correct);
   result.non_finite = run.non_finite;
+  if (!run.training) result.targets = run.batch.targets;
+  if (!run.training && !run.predictions.empty() && run.predictions[0].defined()) result.predictions = torch::cat(run.predictions);
+  return result;
+}
+
+// Traffic since the last time, and times.
+StepResult Pipeline::Impl::collect_measurements() {
+  StepResult result;
   result.workers = times_;
   for (std::size_t j = 0; j < cuts_.size(); ++j) {
     const auto earlier = static_cast<std::size_t>(config_.placement.worker_of[j]);
@@ -324,8 +411,6 @@ StepResult Pipeline::Impl::collect(const Run& run) {
     result.workers[earlier].decode += result.backward[j].decode_seconds;
   }
   for (const Stage& stage : stages_) result.peak_live.push_back(stage.peak_live());
-  if (!run.training) result.targets = run.batch.targets;
-  if (!run.training && !run.predictions.empty() && run.predictions[0].defined()) result.predictions = torch::cat(run.predictions);
   return result;
 }
 
@@ -354,6 +439,8 @@ Pipeline::~Pipeline() = default;
 
 StepResult Pipeline::train_step(const Batch& batch, StepId id, const WorkerJob& then) { return impl_->run(batch, id, true, then); }
 StepResult Pipeline::evaluate(const Batch& batch, StepId id) { return impl_->run(batch, id, false, {}); }
+StepResult Pipeline::overlapped_step(const Batch* batch, const StepId& id) { return impl_->overlapped_step(batch, id); }
+void Pipeline::early_backwards() { impl_->early_backwards(); }
 AuditRunResult Pipeline::audit(const Batch& batch, const StepId& id, const AuditRun& audit) { return impl_->audit(batch, id, audit); }
 void Pipeline::on_workers(const WorkerJob& work) { impl_->on_workers(work); }
 void Pipeline::run_action(const Action& action, const Batch& micro_batch, const StepId& id, bool training) {
@@ -369,7 +456,7 @@ Pipeline::GraphUse Pipeline::graph_use() const {
   GraphUse use;
   for (std::size_t j = 0; j < impl_->stages().size(); ++j) {
     const Stage& stage = impl_->stages()[j];
-    const std::string refusal = stage.graphs_refusal();
+    const std::string refusal = impl_->graphs_refusal(stage);
     if (!refusal.empty()) use.refusals.push_back(fmt::format("stage {}: {}", j, refusal));
     if (refusal.empty() && stage.runs_graphs()) ++use.stages;
   }
@@ -391,6 +478,7 @@ void Pipeline::discard_batch() {
   }
 }
 
+codec::State Pipeline::encoder_state_before(std::uint64_t step) const { return pipeline::encoder_state_before(impl_->cuts(), step); }
 codec::State Pipeline::encoder_state() const { return pipeline::encoder_state(impl_->cuts()); }
 void Pipeline::set_encoder_state(const codec::State& state) { pipeline::set_encoder_state(impl_->cuts(), state); }
 

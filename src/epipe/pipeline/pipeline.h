@@ -16,6 +16,7 @@
 #include "epipe/codec/codec.h"
 #include "epipe/layer/batch.h"
 #include "epipe/pipeline/gradient_exchange.h"
+#include "epipe/pipeline/parameter_versions.h"
 #include "epipe/pipeline/stage.h"
 #include "epipe/schedule/generate.h"
 #include "epipe/transport/link.h"
@@ -76,6 +77,8 @@ struct PipelineConfig {
   Tracer* tracer = nullptr;                              // outlives the pipeline; null: no timeline
   TensorObserver observer{};                             // null: nobody looks
   int first_trained = 0;  // stages before it have nothing to train: they run no backward, and the cuts between them carry no gradients
+  int delay = 0;          // steps that gradients are applied late, 0 or 1: then steps overlap, in overlapped_step() instead of train_step()
+  std::vector<ParameterVersions*> versions{};  // by stage, null for those of other processes, with a delay; they outlive the pipeline
   ReuseConfig reuse{};    // needs first_trained > 0, and the two sides of the first cut in two processes
   std::uint64_t seed = 0;
 };
@@ -173,6 +176,12 @@ class Pipeline {
   // Forward and backward of one batch. The gradients, of the mean loss times id.loss_scale, are left in the parameters; nothing else
   // changes. Every worker that is here does `then` when its own gradients are there, without waiting for the others or its device.
   StepResult train_step(const Batch& batch, StepId id, const WorkerJob& then = {});
+  // Where gradients are applied one step late: the forwards of `batch`, if there is one, beside the backwards of the batch before, if there
+  // was one, whose gradients are complete then. The versions must have been settled or advanced as the steps demand. The loss is that of
+  // `batch`; traffic and times are those since the last call.
+  StepResult overlapped_step(const Batch* batch, const StepId& id);
+  // Between that and the commit of the batch before: backwards of the batch that had its forwards, as schedule/overlapped.h says.
+  void early_backwards();
   // Forward and backward of the micro-batches of a batch, whose gradients are `audit`'s to take. What they leave in BatchNorm is for
   // discard_batch().
   AuditRunResult audit(const Batch& batch, const StepId& id, const AuditRun& audit);
@@ -201,6 +210,7 @@ class Pipeline {
   GraphUse graph_use() const;
   // The state of the encoders that are here, by "cut/direction/part/name"; between steps.
   codec::State encoder_state() const;
+  codec::State encoder_state_before(std::uint64_t step) const;  // before anything of this step was sent, where steps overlap
   void set_encoder_state(const codec::State& state);
 
  private:

@@ -120,7 +120,7 @@ void WorkerRun::forward(const Action& action) {
     const Span span(times_.forward, parts_.config.tracer, worker_, "forward", run_.id.step, schedule::to_string(action));
     const ForwardContext at = context(micro_batch);
     const int first = parts_.config.first_trained;
-    tensors = run_.training && j >= first ? stage(j).forward(i, tensors, j > first, at) : stage(j).evaluate(tensors, at);
+    tensors = run_.training && j >= first ? stage(j).forward(live_number(i), tensors, j > first, at) : stage(j).evaluate(tensors, at);
     if (is_last(j)) finish_forward(i, tensors);
   }
   if (is_last(j)) return;
@@ -161,7 +161,7 @@ Tensors WorkerRun::recv(int j, Direction direction, int i) {
 void WorkerRun::finish_forward(int i, const Tensors& outputs) {
   const auto index = static_cast<std::size_t>(i);
   const torch::Tensor targets = micro_batch(i).targets;
-  const bool ends_here = run_.training && !stage(static_cast<int>(parts_.stages.size()) - 1).has_graph(i);  // of autograd
+  const bool ends_here = run_.training && !stage(static_cast<int>(parts_.stages.size()) - 1).has_graph(live_number(i));  // of autograd
   Tensors ends = outputs;
   for (auto& end : ends) {
     if (ends_here) end = end.detach().requires_grad_(end.is_floating_point());
@@ -200,7 +200,7 @@ void WorkerRun::backward_weights(const Action& action) {
   const Span span(times_.backward, parts_.config.tracer, worker_, "backward", run_.id.step, schedule::to_string(action));
   GradientHooks* const hooks = hooks_for(action);
   if (hooks != nullptr) hooks->arm();
-  stage(action.stage).backward_weights(action.micro_batch);
+  stage(action.stage).backward_weights(live_number(action.micro_batch));
   if (hooks != nullptr) hooks->finish();
   take_gradients(action);
 }
@@ -219,9 +219,9 @@ Tensors WorkerRun::stage_backward(const Action& action, const Tensors& gradients
   const bool split = kind == Kind::kBackwardInput;
   if (is_last(j) && run_.scaled_losses[static_cast<std::size_t>(i)].defined()) {
     const torch::Tensor loss = std::exchange(run_.scaled_losses[static_cast<std::size_t>(i)], {});
-    return split ? stage(j).backward_input_from_loss(i, loss) : stage(j).backward_from_loss(i, loss);
+    return split ? stage(j).backward_input_from_loss(live_number(i), loss) : stage(j).backward_from_loss(live_number(i), loss);
   }
-  return split ? stage(j).backward_input(i, gradients) : stage(j).backward(i, gradients);
+  return split ? stage(j).backward_input(live_number(i), gradients) : stage(j).backward(live_number(i), gradients);
 }
 
 // Tensors for other workers are on their way by now.

@@ -8,6 +8,7 @@
 #include <stdexcept>
 
 #include "epipe/schedule/generate.h"
+#include "epipe/schedule/overlapped.h"
 #include "epipe/schedule/simulate.h"
 #include "epipe/session/audit.h"
 #include "epipe/train/plan.h"
@@ -20,6 +21,10 @@ constexpr std::size_t kMaxActions = std::size_t{1} << 18;
 
 // How many micro-batches the schedule holds on this worker at once.
 int in_flight(const train::Plan& plan, int worker) {
+  if (plan.delay > 0) {  // forwards of a step and what its backwards have left of the step before, on each of its stages
+    const auto stages = static_cast<int>(std::count(plan.place.begin(), plan.place.end(), worker));
+    return stages * (2 * plan.chunks - schedule::early_count(plan.chunks));
+  }
   const auto equal = schedule::equal_costs(static_cast<int>(plan.place.size()), 1, 2);
   const auto& costs = plan.costs.forward.empty() ? equal : plan.costs;
   const int chunks = std::max(plan.chunks, session::most_at_once(train::pipeline_config(plan)));
@@ -51,6 +56,11 @@ void admit(const nlohmann::json& json, int worker, const SessionLimits& limits, 
     throw std::invalid_argument(fmt::format("{} stages of {} chunks are too many to price; use fewer", plan.place.size(), plan.chunks));
   }
   const int needed = in_flight(plan, worker);
+  if (needed > limits.in_flight && plan.delay > 0) {
+    throw std::invalid_argument(fmt::format("--delay 1 with {} chunks holds {} micro-batches here at once, but this server allows {}; "
+                                            "use fewer --chunks, or leave --delay out",
+                                            plan.chunks, needed, limits.in_flight));
+  }
   if (needed > limits.in_flight) {
     throw std::invalid_argument(
         fmt::format("the schedule {} with {} chunks holds {} micro-batches here at once, but this server allows {}; "

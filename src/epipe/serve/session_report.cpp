@@ -50,6 +50,12 @@ void CountingParticipant::count(const session::Command& command, const session::
     totals_.add(stepped->result);
     if (stepped->result.samples == 0) totals_.samples += step->batch.samples.size();  // the client counts the samples of its last stage
   }
+  const auto* const overlapping = std::get_if<session::OverlappedStepCommand>(&command);
+  const auto* const overlapped = std::get_if<session::OverlappedStepReply>(&reply);
+  if (overlapping != nullptr && overlapped != nullptr) {
+    totals_.add(overlapped->result);
+    if (overlapped->result.samples == 0) totals_.samples += overlapping->batch.samples.size();
+  }
   if (const auto* const audited = std::get_if<session::AuditReply>(&reply)) {
     auto took = audited->result.step;
     took.samples = 0;  // counted in the step

@@ -7,6 +7,7 @@
 #include <cmath>
 #include <iterator>
 #include <limits>
+#include <utility>
 
 #include "epipe/base/clock.h"
 #include "epipe/session/step_result.h"
@@ -117,15 +118,46 @@ void Coordinator::take_norms(const Peer& peer, const std::map<std::string, doubl
 }
 
 // When a peer fails, what the coordinator sees first is that tensors or gradients no longer come; the peer knows why.
-StepResult Coordinator::run_own(const StepCommand& command) {
+template <typename Expected>
+StepResult Coordinator::explained(const std::function<StepResult()>& work) {
   try {
+    return work();
+  } catch (const ReplicaLost&) {
+    explain<Expected>(std::current_exception(), /*leaders_know=*/true);
+  } catch (const std::runtime_error&) {
+    explain<Expected>(std::current_exception(), /*leaders_know=*/false);
+  }
+}
+
+StepResult Coordinator::run_own(const StepCommand& command) {
+  return explained<StepReply>([&] {
     return command.training ? local_->forward_backward(command.batch, command.id, known_ ? &*known_ : nullptr)
                             : local_->evaluate(command.batch, command.id);
-  } catch (const ReplicaLost&) {
-    explain<StepReply>(std::current_exception(), /*leaders_know=*/true);
-  } catch (const std::runtime_error&) {
-    explain<StepReply>(std::current_exception(), /*leaders_know=*/false);
+  });
+}
+
+// Early backwards are asked for at once: no peer waits for us between the two.
+StepResult Coordinator::overlapped_step(const layer::Batch* batch, const pipeline::StepId& id) {
+  OverlappedStepCommand command{batch != nullptr, batch != nullptr ? *batch : layer::Batch(), id};
+  command.batch.inputs.clear();
+  OverlappedStepCommand without_targets = command;
+  without_targets.batch.targets = torch::Tensor();
+  const int last = local_->pipeline_config().placement.worker_of.back();
+  for (const auto& peer : peers_) {
+    peer->send(peer->worker() == last ? command : without_targets);
+    if (batch != nullptr) peer->send(EarlyBackwardsCommand{});
   }
+  StepResult result = explained<OverlappedStepReply>([&] { return local_->overlapped_step(batch, id); });
+  confirm_commit();
+  for_all_replies<OverlappedStepReply>([&](Peer& peer, OverlappedStepReply reply) {
+    try {
+      take_step(result, peer, {std::move(reply.result), {}}, /*norms=*/false);
+    } catch (const std::exception& error) {
+      throw PeerFailed(fmt::format("{}: its reply to the step is damaged: {}", peer.name(), error.what()));
+    }
+  });
+  running_early_ = batch != nullptr;
+  return result;
 }
 
 // Where another replica is to blame, for this process or for a worker, the leaders know more; they answer after the workers. Not where a
@@ -137,6 +169,7 @@ void Coordinator::explain(const std::exception_ptr& own, bool leaders_know) {
   local_->disconnect();
   for (const auto& peer : peers_) {
     try {
+      if (running_early_) peer->recv<EarlyBackwardsReply>(kReasonTimeout);
       if (decision_) peer->recv<CommitReply>(kReasonTimeout);
       if (peer->leads() && std::is_same_v<Expected, AuditReply>) continue;  // it was told nothing
       peer->recv<Expected>(kReasonTimeout);
@@ -190,6 +223,7 @@ void Coordinator::commit(std::uint64_t step, const Update& update) {
 }
 
 void Coordinator::confirm_commit() {
+  if (std::exchange(running_early_, false)) wait_for_all<EarlyBackwardsReply>();
   if (!decision_) return;
   for_all_replies<CommitReply>([&](Peer&, const CommitReply& reply) { draining_ = draining_ || reply.drain; });
   decision_.reset();
@@ -326,8 +360,10 @@ void Coordinator::send_to_all_and_wait() {
     }
   };
   for (const auto& peer : peers_) {
+    if (running_early_) tolerant([&] { peer->recv<EarlyBackwardsReply>(); });
     if (decision_) tolerant([&] { peer->recv<CommitReply>(); });
   }
+  running_early_ = false;
   decision_.reset();
   for (const auto& peer : peers_) tolerant([&] { peer->send(Sent{}); });
   for (const auto& peer : peers_) tolerant([&] { peer->recv<typename Sent::Answer>(); });

@@ -101,6 +101,9 @@ class Coordinator {
   // The batch is this replica's part; the result is that of all replicas.
   // `lr`: of the commit that follows.
   pipeline::StepResult forward_backward(const layer::Batch& batch, const pipeline::StepId& id, double lr);
+  // With a delay, instead: forwards of `batch`, if there is one, beside backwards of the step before, if there was one, which is to be
+  // committed next. The loss is that of `batch`; what was measured is of both.
+  pipeline::StepResult overlapped_step(const layer::Batch* batch, const pipeline::StepId& id);
   // Everybody applies the step, or everybody skips it. Returns when that is done here and everybody was told; a loss shows in the next
   // call. Throws std::runtime_error when so many steps are skipped that none will succeed.
   void commit(std::uint64_t step, double lr) { commit(step, decide(lr)); }
@@ -135,6 +138,8 @@ class Coordinator {
     Update update;
   };
   pipeline::StepResult run(const StepCommand& command);
+  template <typename Expected>
+  pipeline::StepResult explained(const std::function<pipeline::StepResult()>& work);
   pipeline::StepResult run_own(const StepCommand& command);
   void send_step(const StepCommand& command);
   bool knows_update() const;
@@ -186,6 +191,7 @@ class Coordinator {
   bool non_finite_ = false;              // its gradients hold NaN or Inf, here or there
   std::optional<Update> known_;          // its update, where that depends on nothing but the step
   std::optional<Decision> decision_;     // the last commit, until all have confirmed it
+  bool running_early_ = false;           // peers have been told to, and have not answered
   std::uint64_t attempt_ = 0;
   bool started_ = false;  // the local trainer holds the state of this run
   bool draining_ = false;

@@ -24,6 +24,7 @@ std::string newest_first(const std::vector<std::uint64_t>& steps) {
 std::uint64_t Coordinator::connect() {
   local_->disconnect();
   close_peers();
+  running_early_ = false;
   const auto peers = configure_all();
   if (started_ && local_->whole() && can_continue(peers)) {
     finish_commit(peers);

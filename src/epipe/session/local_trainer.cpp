@@ -21,6 +21,7 @@ using pipeline::StepResult;
 using pipeline::WorkerTimes;
 
 constexpr std::uint32_t kMaxNumber = 1U << 30U;  // of a micro-batch
+const std::string kPreviousWeights = "previous weights/";  // before their names in a checkpoint
 
 codec::State clone(const codec::State& state) {
   codec::State copy;
@@ -55,6 +56,7 @@ LocalTrainer::LocalTrainer(LocalTrainerConfig config)
       layers_[l]->to(pipeline_config_.devices.at(static_cast<std::size_t>(worker)));
     }
   }
+  make_versions();
   make_optimizers();
   if (!config.replicas) return;
   Layers own;
@@ -65,10 +67,28 @@ LocalTrainer::LocalTrainer(LocalTrainerConfig config)
 
 LocalTrainer::~LocalTrainer() = default;
 
-int LocalTrainer::worker_of_layer(std::size_t layer) const {
+std::size_t LocalTrainer::stage_of_layer(std::size_t layer) const {
   std::size_t stage = 0;
   while (stage < pipeline_config_.cuts.size() && pipeline_config_.cuts[stage] <= layer) ++stage;
-  return pipeline_config_.placement.worker_of[stage];
+  return stage;
+}
+
+int LocalTrainer::worker_of_layer(std::size_t layer) const { return pipeline_config_.placement.worker_of[stage_of_layer(layer)]; }
+
+void LocalTrainer::make_versions() {
+  if (pipeline_config_.delay == 0) return;
+  std::vector<Layers> of_stage(pipeline_config_.cuts.size() + 1);
+  for (std::size_t l = 0; l < layers_.size(); ++l) {
+    if (!layers_[l]) continue;
+    of_stage[stage_of_layer(l)].push_back(layers_[l]);
+    if (layers_[l]->late_gradients().empty()) continue;
+    throw std::invalid_argument("--delay 1 does not go with layers that share a weight (tie_word_embeddings); leave --delay out");
+  }
+  for (std::size_t j = 0; j < of_stage.size(); ++j) {
+    const bool here = !pipeline_config_.remote.has(pipeline_config_.placement.worker_of[j]);
+    versions_.push_back(here ? std::make_unique<pipeline::ParameterVersions>(std::move(of_stage[j])) : nullptr);
+    pipeline_config_.versions.push_back(versions_.back().get());
+  }
 }
 
 void LocalTrainer::connect(const LinkMaker& link, transport::Timeout timeout) {
@@ -84,7 +104,11 @@ void LocalTrainer::disconnect() { pipeline_ = nullptr; }
 
 void LocalTrainer::forget_step() {
   pending_.reset();
+  open_step_.reset();
   live_.clear();
+  for (const auto& versions : versions_) {
+    if (versions) versions->begin(steps_done_);
+  }
   for (const auto& layer : layers_) {
     if (layer) layer->discard_batch();
   }
@@ -101,19 +125,71 @@ Layers LocalTrainer::layers_of(int worker) const {
 void LocalTrainer::make_optimizers() {
   optimizers_.clear();
   optimizers_.resize(static_cast<std::size_t>(pipeline_config_.placement.workers()));
-  for (const int worker : workers()) {
-    NamedParameters parameters;
-    for (const auto& layer : layers_of(worker)) {
-      for (const auto& item : layer->named_parameters()) {
-        if (item.value().requires_grad()) parameters.emplace_back(layer->full_name(item.key()), item.value());
-      }
+  for (const int worker : workers()) optimizers_[static_cast<std::size_t>(worker)] = make_optimizer_(trained_parameters(worker));
+}
+
+// What an optimizer updates, and finds gradients with.
+NamedParameters LocalTrainer::trained_parameters(int worker) const {
+  NamedParameters parameters;
+  for (std::size_t j = 0; j < versions_.size(); ++j) {
+    if (pipeline_config_.placement.worker_of[j] != worker) continue;
+    for (const auto& [name, version] : versions_[j]->newest()) parameters.emplace_back(name, version);
+  }
+  if (!versions_.empty()) return parameters;
+  for (const auto& layer : layers_of(worker)) {
+    for (const auto& item : layer->named_parameters()) {
+      if (item.value().requires_grad()) parameters.emplace_back(layer->full_name(item.key()), item.value());
     }
-    optimizers_[static_cast<std::size_t>(worker)] = make_optimizer_(std::move(parameters));
+  }
+  return parameters;
+}
+
+void LocalTrainer::check_follows(const layer::Batch* batch, const pipeline::StepId& id) const {
+  if (versions_.empty()) throw std::invalid_argument("steps overlap in a run with --delay 1 alone");
+  if (!pipeline_) throw std::logic_error("the data channels are not open");
+  if (pending_) throw std::invalid_argument(fmt::format("step {} waits for its commit", *pending_));
+  const std::uint64_t next = open_step_ ? *open_step_ + 1 : steps_done_;
+  if (batch != nullptr && id.step != next) throw std::invalid_argument(fmt::format("expected step {}, got step {}", next, id.step));
+  if (batch == nullptr && !open_step_) throw std::invalid_argument("no step waits for its backwards");
+}
+
+StepResult LocalTrainer::overlapped_step(const layer::Batch* batch, const pipeline::StepId& id) {
+  check_whole();
+  check_follows(batch, id);
+  if (!open_step_) forget_step();
+  StepResult result = pipeline_->overlapped_step(batch, id);
+  if (open_step_) {
+    pending_ = open_step_;
+    pending_encoders_ = clone(pipeline_->encoder_state_before(*open_step_ + 1));
+  }
+  open_step_ = batch != nullptr ? std::optional(id.step) : std::nullopt;
+  note_memory(result);
+  return result;
+}
+
+void LocalTrainer::early_backwards() {
+  if (!open_step_ || !pipeline_) throw std::invalid_argument("no step had its forwards");
+  pipeline_->early_backwards();
+}
+
+// Steps, remote stages' micro-batches and audits, whose gradients are all there is.
+void LocalTrainer::check_at_once() const {
+  if (!versions_.empty()) throw std::invalid_argument("the steps of a run with --delay 1 overlap; expected an overlapped step");
+}
+
+void LocalTrainer::check_settled() const {
+  if (open_step_) throw std::invalid_argument(fmt::format("step {} is under way; run its backwards and commit it first", *open_step_));
+}
+
+void LocalTrainer::note_memory(StepResult& result) const {
+  for (std::size_t w = 0; w < result.workers.size(); ++w) {
+    if (!pipeline_config_.remote.has(static_cast<int>(w))) result.workers[w].peak_memory_bytes = peak_memory_bytes();
   }
 }
 
 StepResult LocalTrainer::forward_backward(const layer::Batch& batch, const pipeline::StepId& id, const Update* known) {
   check_whole();
+  check_at_once();
   forget_step();
   StepResult result;
   try {
@@ -125,9 +201,7 @@ StepResult LocalTrainer::forward_backward(const layer::Batch& batch, const pipel
   }
   pending_ = id.step;
   pending_encoders_ = clone(pipeline_->encoder_state());
-  for (std::size_t w = 0; w < result.workers.size(); ++w) {
-    if (!pipeline_config_.remote.has(static_cast<int>(w))) result.workers[w].peak_memory_bytes = peak_memory_bytes();
-  }
+  note_memory(result);
   return result;
 }
 
@@ -170,6 +244,7 @@ int LocalTrainer::only_stage() const {
 // What a step changed that was not committed: encoders that have seen its tensors, and statistics.
 void LocalTrainer::begin_step() {
   check_whole();
+  check_at_once();
   forget_step();
   pipeline_->begin_step();
   pipeline_->set_encoder_state(clone(encoders_));
@@ -177,6 +252,7 @@ void LocalTrainer::begin_step() {
 
 void LocalTrainer::forward(std::uint32_t micro_batch, const std::vector<std::int64_t>& samples, std::uint64_t step, bool training) {
   check_whole();
+  check_at_once();
   if (step != steps_done_) throw std::invalid_argument(fmt::format("a micro-batch of step {}, but {} steps are done", step, steps_done_));
   if (micro_batch >= kMaxNumber || live_.contains(micro_batch)) {
     throw std::invalid_argument(fmt::format("micro-batch {}: expected a number below {} that is not in use", micro_batch, kMaxNumber));
@@ -230,6 +306,7 @@ void LocalTrainer::begin_audit() {
 
 AuditPartResult LocalTrainer::audit(const layer::Batch& batch, const pipeline::StepId& id, const AuditPart& part) {
   check_whole();
+  check_at_once();
   check_follows(part);
   forget_step();
   if (part.first == 0) begin_audit();
@@ -271,7 +348,10 @@ AuditPartResult LocalTrainer::audit_result(pipeline::AuditRunResult done, bool l
   return result;
 }
 
-StepResult LocalTrainer::evaluate(const layer::Batch& batch, const pipeline::StepId& id) { return pipeline_->evaluate(batch, id); }
+StepResult LocalTrainer::evaluate(const layer::Batch& batch, const pipeline::StepId& id) {
+  check_settled();
+  return pipeline_->evaluate(batch, id);
+}
 
 std::map<std::string, double> LocalTrainer::squared_gradient_norms() const {
   std::map<std::string, double> norms;
@@ -313,8 +393,18 @@ void LocalTrainer::commit(std::uint64_t step, const Update& update) {
 }
 
 void LocalTrainer::apply_to(int worker, const Update& update) {
+  const auto for_versions = [&](const auto& work) {
+    for (std::size_t j = 0; j < versions_.size(); ++j) {
+      if (pipeline_config_.placement.worker_of[j] == worker) work(*versions_[j]);
+    }
+  };
+  for_versions([](auto& versions) { versions.advance(); });
   optimizers_[static_cast<std::size_t>(worker)]->step(update.lr, update.scale);
-  layer::commit_batch(layers_of(worker));
+  for_versions([this](auto& versions) {
+    versions.commit_batch();
+    if (!open_step_) versions.settle();
+  });
+  if (versions_.empty()) layer::commit_batch(layers_of(worker));
 }
 
 void LocalTrainer::apply(const Update& update) {
@@ -343,7 +433,17 @@ std::vector<int> LocalTrainer::workers() const {
   return here;
 }
 
+NamedTensors LocalTrainer::previous_weights() const {
+  NamedTensors all;
+  for (const auto& versions : versions_) {
+    if (!versions) continue;
+    for (const auto& [name, tensor] : versions->previous()) all[name] = tensor;
+  }
+  return all;
+}
+
 NamedTensors LocalTrainer::weights() const {
+  check_settled();
   NamedTensors all;
   for (const auto& layer : layers_) {
     if (layer) all.merge(weights_of(*layer));
@@ -353,13 +453,15 @@ NamedTensors LocalTrainer::weights() const {
 
 NamedTensors LocalTrainer::weights(std::size_t layer, bool trained_only) const {
   if (layer >= layers_.size() || !layers_[layer]) throw std::invalid_argument(fmt::format("layer {} is not run here", layer));
+  check_settled();
   return weights_of(*layers_[layer], trained_only);
 }
 
 void LocalTrainer::load(std::size_t layer, const NamedTensors& from) {
-  const NamedTensors own = weights(layer);
+  if (layer >= layers_.size()) throw std::invalid_argument(fmt::format("there is no layer {}", layer));
   disconnect();
   forget_step();
+  const NamedTensors own = weights(layer);
   if (const auto loaded = model::load_into(from, own); !loaded) throw std::invalid_argument(loaded.error().message);
   loaded_.insert(layer);
 }
@@ -372,11 +474,11 @@ void LocalTrainer::start_over() {
   restoring_ = false;
   applied_ = false;
   disconnect();
+  steps_done_ = 0;
   forget_step();
   make_optimizers();
   encoders_.clear();
   scaler_ = {};
-  steps_done_ = 0;
 }
 
 Checkpoint LocalTrainer::checkpoint() const {
@@ -387,6 +489,7 @@ Checkpoint LocalTrainer::checkpoint() const {
     for (auto& [name, tensor] : optimizers_[w]->state()) c.optimizer[fmt::format("{}/{}", w, name)] = tensor;
   }
   if (pipeline_config_.loss_scaling) c.optimizer.merge(scaler_.state());
+  for (auto& [name, tensor] : previous_weights()) c.optimizer[kPreviousWeights + name] = tensor;
   return c;
 }
 
@@ -398,6 +501,7 @@ void LocalTrainer::restore(const Checkpoint& c) {
   disconnect();
   forget_step();
   if (const auto loaded = model::load_into(c.model, weights()); !loaded) throw std::runtime_error(loaded.error().message);
+  restore_previous(c);
   for (std::size_t w = 0; w < optimizers_.size(); ++w) {
     const std::string prefix = fmt::format("{}/", w);
     NamedTensors own;
@@ -409,7 +513,19 @@ void LocalTrainer::restore(const Checkpoint& c) {
   if (pipeline_config_.loss_scaling) scaler_.set_state(c.optimizer);
   encoders_ = clone(c.encoders);
   steps_done_ = c.step;
+  forget_step();
   restoring_ = false;
+}
+
+void LocalTrainer::restore_previous(const Checkpoint& c) {
+  if (versions_.empty()) return;
+  NamedTensors previous;
+  for (const auto& [name, tensor] : c.optimizer) {
+    if (name.starts_with(kPreviousWeights)) previous[name.substr(kPreviousWeights.size())] = tensor;
+  }
+  if (const auto loaded = model::load_into(previous, previous_weights()); !loaded) {
+    throw std::runtime_error("the weights before the last step: " + loaded.error().message);
+  }
 }
 
 }  // namespace epipe::session

@@ -56,6 +56,13 @@ class LocalTrainer {
   // Gradients of one batch, of all replicas together, not yet applied. Only with replicas may the batch be empty. Where nobody else takes
   // part and the update is `known` already, each worker applies it as soon as its gradients are there; commit() makes it count.
   pipeline::StepResult forward_backward(const layer::Batch& batch, const pipeline::StepId& id, const Update* known = nullptr);
+  // With a delay, instead: forwards of `batch`, step id.step, which may be null, beside backwards of the step before, if there was one that
+  // was not committed: its gradients wait for the commit then. A step follows the one whose forwards were last, or the last commit; there
+  // are no validation, no weights and no checkpoint before a call without a batch. Throws std::invalid_argument for what does not fit.
+  pipeline::StepResult overlapped_step(const layer::Batch* batch, const pipeline::StepId& id);
+  // Between that and the commit, see schedule/overlapped.h. Throws std::invalid_argument where no step had its forwards.
+  void early_backwards();
+  bool has_open_step() const { return open_step_.has_value(); }  // one had its forwards
   // The same one micro-batch at a time, where the coordinator decides as it goes; for a process that runs one stage in the middle. Numbers
   // are unique within a step. When all that had a forward had their backward, the gradients wait for the commit. Throws
   // std::invalid_argument for what does not fit.
@@ -99,7 +106,16 @@ class LocalTrainer {
   void restore(const Checkpoint& checkpoint);
 
  private:
+  void make_versions();
   void make_optimizers();
+  NamedParameters trained_parameters(int worker) const;
+  void check_follows(const layer::Batch* batch, const pipeline::StepId& id) const;
+  void check_at_once() const;
+  void check_settled() const;
+  NamedTensors previous_weights() const;
+  void restore_previous(const Checkpoint& checkpoint);
+  void note_memory(pipeline::StepResult& result) const;
+  std::size_t stage_of_layer(std::size_t layer) const;
   Layers layers_of(int worker) const;
   void apply(const Update& update);
   void apply_to(int worker, const Update& update);
@@ -121,6 +137,7 @@ class LocalTrainer {
   std::function<void(const std::string&)> require_same_run_;
   std::unique_ptr<Reducer> reducer_;                    // null without replicas
   std::unique_ptr<pipeline::Pipeline> pipeline_;        // null while disconnected
+  std::vector<std::unique_ptr<pipeline::ParameterVersions>> versions_;  // by stage, null for those of other processes; empty: no delay
   std::vector<std::unique_ptr<Optimizer>> optimizers_;  // by worker, null for those of other processes
   codec::State encoders_;                               // as of the last commit
   LossScaler scaler_;
@@ -128,6 +145,7 @@ class LocalTrainer {
   std::set<std::size_t> loaded_;  // layers, since the last start_over()
   bool restoring_ = false;        // or a restore failed halfway
   std::optional<std::uint64_t> pending_;
+  std::optional<std::uint64_t> open_step_;                   // with a delay: it had its forwards
   std::optional<GradientComparisons> audit_;                 // under way
   std::uint32_t audited_ = 0;                                // its micro-batches so far
   codec::State pending_encoders_;                            // as of the gradients

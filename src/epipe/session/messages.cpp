@@ -191,18 +191,36 @@ void check_batch(const layer::Batch& batch, const pipeline::StepId& id) {
   if (batch.targets.defined()) check_samples(batch.targets, batch, "targets");
 }
 
+void check_chunks(const layer::Batch& batch, const pipeline::StepId& id) {
+  if (id.chunks < 1 || id.chunks > batch.size()) {
+    throw std::invalid_argument(fmt::format("a step of {} samples cannot have {} chunks", batch.size(), id.chunks));
+  }
+}
+
+void check_terms(const layer::Batch& batch, const pipeline::StepId& id) {
+  if (id.terms != 0 && id.terms < batch.size()) {
+    throw std::invalid_argument(fmt::format("a loss of {} terms cannot have a part of {} samples", id.terms, batch.size()));
+  }
+}
+
 }  // namespace
 
 void StepCommand::check() const {
   const bool none = batch.size() == 0 && id.chunks == 0 && training;  // a replica that has no sample of this batch
-  if (!none && (id.chunks < 1 || id.chunks > batch.size())) {
-    throw std::invalid_argument(fmt::format("a step of {} samples cannot have {} chunks", batch.size(), id.chunks));
-  }
-  if (id.terms != 0 && id.terms < batch.size()) {
-    throw std::invalid_argument(fmt::format("a loss of {} terms cannot have a part of {} samples", id.terms, batch.size()));
-  }
+  if (!none) check_chunks(batch, id);
+  check_terms(batch, id);
   check_batch(batch, id);
   check_rates(id.rates);
+}
+
+void OverlappedStepCommand::check() const {
+  if (forwards) {
+    check_chunks(batch, id);
+  } else if (batch.size() != 0 || id.chunks != 0) {
+    throw std::invalid_argument(fmt::format("a step without forwards cannot have {} samples in {} chunks", batch.size(), id.chunks));
+  }
+  check_terms(batch, id);
+  check_batch(batch, id);
 }
 
 void AuditCommand::check() const {

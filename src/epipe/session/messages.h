@@ -361,6 +361,45 @@ struct LinkProbeCommand {
     visit.tensor("bytes", self.bytes);
   }
 };
+// Where gradients are applied one step late: forwards of a step beside backwards of the one before, whose gradients then wait for their
+// commit. The loss is that of the forwards.
+struct OverlappedStepReply {
+  static constexpr std::string_view kName = "overlapped";
+  pipeline::StepResult result;
+  template <typename Self, typename Visit>
+  static void fields(Self& self, Visit& visit) {
+    visit("result", self.result);
+  }
+};
+// As StepCommand: everything about the batch but its inputs.
+struct OverlappedStepCommand {
+  static constexpr std::string_view kName = "overlapped step";
+  using Answer = OverlappedStepReply;
+  bool forwards = true;  // false: there is no batch, only the backwards of the step before
+  layer::Batch batch;
+  pipeline::StepId id;
+  void check() const;  // throws std::invalid_argument
+  template <typename Self, typename Visit>
+  static void fields(Self& self, Visit& visit) {
+    visit("forwards", self.forwards);
+    visit("epoch", self.id.epoch);
+    visit("step", self.id.step);
+    visit("chunks", self.id.chunks);
+    visit("measure_error", self.id.measure_error);
+    visit("terms", self.id.terms);
+    visit("samples", self.batch.samples);
+    visit.tensor_list("side", self.batch.side);
+    visit.tensor("targets", self.batch.targets);
+  }
+};
+// After it, and before the commit of the step before: the first backwards of the step that had its forwards (schedule/overlapped.h).
+struct EarlyBackwardsReply : NoFields {
+  static constexpr std::string_view kName = "early backwards done";
+};
+struct EarlyBackwardsCommand : NoFields {
+  static constexpr std::string_view kName = "early backwards";
+  using Answer = EarlyBackwardsReply;
+};
 
 // A command that was not carried out.
 struct ErrorReply {
@@ -380,10 +419,10 @@ struct ErrorReply {
 using Command =
     std::variant<ConfigureCommand, LoadCommand, RestoreCommand, OpenChannelsCommand, StepCommand, ReplicaStepCommand, CommitCommand,
                  SaveCommand, WeightsCommand, ClockCommand, TimelineCommand, EndCommand, LeaveCommand, ForwardCommand, BackwardCommand,
-                 AuditCommand, LinkProbeCommand>;
+                 AuditCommand, LinkProbeCommand, OverlappedStepCommand, EarlyBackwardsCommand>;
 using Reply = std::variant<ErrorReply, ConfigureReply, LoadReply, RestoreReply, OpenChannelsReply, StepReply, CommitReply, SaveReply,
                            WeightsReply, ClockReply, TimelineReply, EndReply, LeaveReply, ForwardReply, BackwardReply, AuditReply,
-                           LinkProbeReply>;
+                           LinkProbeReply, OverlappedStepReply, EarlyBackwardsReply>;
 
 template <typename Message>  // Command or Reply
 std::string_view name_of(const Message& message) {

@@ -105,9 +105,26 @@ void WorkerParticipant::check_step(const pipeline::StepId& id, int most) {
   }
 }
 
+LocalTrainer& WorkerParticipant::connected_run() {
+  if (!local().connected()) throw transport::ConnectionLost("the data channels to the other processes are not open");
+  return local();
+}
+
+Reply WorkerParticipant::on(const OverlappedStepCommand& command) {
+  check_step(command.id, local().pipeline_config().chunks);
+  OverlappedStepReply reply;
+  reply.result = connected_run().overlapped_step(command.forwards ? &command.batch : nullptr, command.id);
+  return reply;
+}
+
+Reply WorkerParticipant::on(const EarlyBackwardsCommand&) {
+  connected_run().early_backwards();
+  return EarlyBackwardsReply{};
+}
+
 Reply WorkerParticipant::on(const StepCommand& command) {
   check_step(command.id, local().pipeline_config().chunks);
-  if (!local().connected()) throw transport::ConnectionLost("the data channels to the other processes are not open");
+  connected_run();
   StepReply reply;
   reply.result = command.training ? local().forward_backward(command.batch, command.id) : local().evaluate(command.batch, command.id);
   reply.result.targets = torch::Tensor();  // the coordinator has them

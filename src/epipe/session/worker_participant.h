@@ -70,10 +70,13 @@ class WorkerParticipant final : public Participant {
   Reply on(const BackwardCommand& command);
   Reply on(const AuditCommand& command);
   Reply on(const LinkProbeCommand& command);
+  Reply on(const OverlappedStepCommand& command);
+  Reply on(const EarlyBackwardsCommand& command);
   void check_step(const pipeline::StepId& id, int most);
   void run_action(const std::function<void(LocalTrainer&)>& action);
   LocalTrainer& local();
   LocalTrainer& begun_run();  // that has weights
+  LocalTrainer& connected_run();
   void hide_folder(ErrorReply& reply) const;
 
   ParticipantConfig config_;

@@ -137,6 +137,12 @@ pipeline::StepResult RunParts::forward_backward(const data::LoadedBatch& loaded,
   return coordinator->forward_backward(loaded.batch, id, lr.at(static_cast<std::int64_t>(loaded.step)));
 }
 
+pipeline::StepResult RunParts::overlapped_step(const data::LoadedBatch* loaded, bool measure_error) {
+  if (loaded == nullptr) return coordinator->overlapped_step(nullptr, {});
+  return coordinator->overlapped_step(&loaded->batch,
+                                      {loaded->epoch, loaded->step, chunks_for(plan, loaded->batch), measure_error, loaded->terms});
+}
+
 pipeline::StepResult RunParts::evaluate(const data::LoadedBatch& loaded, std::uint64_t epoch, std::uint64_t step,
                                         const pipeline::Rates* rates) {
   pipeline::StepId id{epoch, step, chunks_for(plan, loaded.batch)};

@@ -50,6 +50,8 @@ struct RunParts {
   pipeline::Rates rates_at(std::uint64_t step) const { return at_least(auto_rates->rates(), rate_record->at(step)); }
   // At the rates of this step, or at those that the first replica's client says.
   pipeline::StepResult forward_backward(const data::LoadedBatch& loaded, bool measure_error, const pipeline::Rates* rates = nullptr);
+  // With a delay, instead; null: no step follows.
+  pipeline::StepResult overlapped_step(const data::LoadedBatch* loaded, bool measure_error);
   pipeline::StepResult evaluate(const data::LoadedBatch& loaded, std::uint64_t epoch, std::uint64_t step,
                                 const pipeline::Rates* rates = nullptr);
 };

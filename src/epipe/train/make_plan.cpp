@@ -8,6 +8,7 @@
 #include <stdexcept>
 
 #include "epipe/model/costs.h"
+#include "epipe/model/learned_codec.h"
 #include "epipe/train/adaptation.h"
 #include "epipe/train/first_samples.h"
 #include "epipe/train/schedule_costs.h"
@@ -92,6 +93,26 @@ std::vector<pipeline::CutCodecs> choose_codecs(const TrainConfig& config, std::s
   return codecs;
 }
 
+// What only the client knows of, and the plan before learned codecs become layers; pipeline/checked.cpp has the rest.
+void check_delay(const TrainConfig& config, const Plan& plan) {
+  if (config.delay == 0) return;
+  const auto refuse = [](std::string_view what) {
+    throw std::invalid_argument(fmt::format("--delay 1 does not go with {}; leave one of the two out", what));
+  };
+  if (config.clip > 0) refuse("--clip, for which all stages wait for one another");
+  if (config.replicas > 1) refuse("--replicas");
+  if (config.reuse_activations) refuse("--reuse-activations");
+  if (config.audit) refuse("--audit, which runs between two steps");
+  if (config.follow_link || !config.rate_changes.empty()) refuse("--follow-link and --rate-changes, which change bits between two steps");
+  if (!config.in_flight.empty()) refuse("--in-flight: every micro-batch of two steps may be in flight");
+  for (const pipeline::CutCodecs& codecs : plan.codecs) {
+    for (const std::string& spec : {codecs.forward, codecs.backward}) {
+      if (spec == "auto") refuse("the codec auto without a number, whose audits run between two steps: say bits per value, as in auto:2");
+      if (model::split_learned(spec).learned) refuse(fmt::format("the learned codec {}, whose rank changes with a commit", spec));
+    }
+  }
+}
+
 // A server knows models by name; a file's name would tell it about this machine and nothing else.
 void check_portable(const Registry& registry, const TrainConfig& config, const std::string& model) {
   if (config.connect.empty() || registry.models.is_portable(model)) return;
@@ -118,8 +139,10 @@ Plan make_plan(const Registry& registry, const TrainConfig& config, const model:
   plan.first_trained = model::first_trained(architecture);
   plan.codecs = choose_codecs(config, plan.cuts.size());
   plan.loss_scaling = config.loss_scaling == "on" || (config.loss_scaling == "auto" && config.precision == "fp16");
+  plan.delay = config.delay;
   plan.costs = parse_costs(config.schedule_costs, static_cast<int>(plan.place.size()));
   plan.in_flight = resolve_in_flight(config.in_flight, plan);
+  check_delay(config, plan);
   plan.client = texts_of(config, {Scope::kClient});
   return plan;
 }

@@ -30,8 +30,8 @@ constexpr std::uint64_t kMaxSampleValues = 1 << 26;
 // model.
 constexpr int kCheckpointFormat = 4;
 
-constexpr std::array<std::string_view, 9> kResolved = {"data",   "seed",          "cuts",      "codecs",        "loss_scaling",
-                                                       "frozen", "first_trained", "in_flight", "schedule_costs"};
+constexpr std::array<std::string_view, 10> kResolved = {"data",   "seed",          "cuts",  "codecs",    "loss_scaling",
+                                                        "frozen", "first_trained", "delay", "in_flight", "schedule_costs"};
 
 [[noreturn]] void refuse(std::string_view field, std::string_view what) {
   throw std::invalid_argument(fmt::format("the plan's {} {}", field, what));
@@ -162,6 +162,7 @@ json to_json(const Plan& plan) {
               {"loss_scaling", plan.loss_scaling},
               {"frozen", plan.frozen},
               {"first_trained", plan.first_trained}});
+  if (plan.delay > 0) all["delay"] = plan.delay;
   if (plan.in_flight > 0) all["in_flight"] = plan.in_flight;
   if (!plan.costs.forward.empty()) all["schedule_costs"] = costs_text(plan.costs);
   return all;
@@ -196,6 +197,7 @@ Plan plan_from_json(const json& object) {
   plan.loss_scaling = get<bool>(object, "loss_scaling");
   plan.frozen = get_list<std::size_t>(object, "frozen");
   plan.first_trained = get<std::size_t>(object, "first_trained");
+  if (object.contains("delay")) plan.delay = static_cast<int>(get_within(object, "delay", 0, 1));
   if (object.contains("in_flight")) plan.in_flight = static_cast<int>(get_within(object, "in_flight", 0, schedule::kMaxChunks));
   if (object.contains("schedule_costs")) {
     plan.costs = parse_costs(get<std::string>(object, "schedule_costs"), static_cast<int>(plan.place.size()));
@@ -245,6 +247,7 @@ pipeline::PipelineConfig pipeline_config(const Plan& plan) {
   p.schedule = plan.schedule;
   p.chunks = plan.chunks;
   p.in_flight = plan.in_flight;
+  p.delay = plan.delay;
   p.costs = plan.costs;
   p.threads = plan.threads;
   p.codecs = plan.codecs;

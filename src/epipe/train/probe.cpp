@@ -161,6 +161,7 @@ schedule::Costs Measured::costs() const {
 Measured measure(const Registry& registry, const TrainConfig& config, session::PeerConnector& connector) {
   TrainConfig dry = config;
   dry.in_flight.clear();
+  dry.delay = 0;  // what an action takes is the same
   dry.resume = false;
   Tracer tracer(kProbeEvents);
   AssembleOptions options;
@@ -185,7 +186,7 @@ Measured measure(const Registry& registry, const TrainConfig& config, session::P
 }
 
 bool wants_measuring(const TrainConfig& config) {
-  return config.in_flight == kAutoInFlight && config.schedule_costs.empty() && !config.connect.empty() && !config.resume;
+  return config.delay == 0 && config.in_flight == kAutoInFlight && config.schedule_costs.empty() && !config.connect.empty() && !config.resume;
 }
 
 TrainConfig with_measured_costs(const Registry& registry, TrainConfig config, session::PeerConnector& connector,

@@ -130,5 +130,7 @@ Reply ReplicaParticipant::on(const ForwardCommand&) { refuse(ForwardCommand::kNa
 Reply ReplicaParticipant::on(const BackwardCommand&) { refuse(BackwardCommand::kName); }
 Reply ReplicaParticipant::on(const AuditCommand&) { refuse(AuditCommand::kName); }
 Reply ReplicaParticipant::on(const LinkProbeCommand&) { refuse(LinkProbeCommand::kName); }
+Reply ReplicaParticipant::on(const OverlappedStepCommand&) { refuse(OverlappedStepCommand::kName); }
+Reply ReplicaParticipant::on(const EarlyBackwardsCommand&) { refuse(EarlyBackwardsCommand::kName); }
 
 }  // namespace epipe::train

@@ -36,6 +36,8 @@ class ReplicaParticipant final : public session::Participant {
   session::Reply on(const session::BackwardCommand& command);
   session::Reply on(const session::AuditCommand& command);
   session::Reply on(const session::LinkProbeCommand& command);
+  session::Reply on(const session::OverlappedStepCommand& command);
+  session::Reply on(const session::EarlyBackwardsCommand& command);
   pipeline::StepResult train(const session::ReplicaStepCommand& command);
   pipeline::StepResult evaluate(const session::ReplicaStepCommand& command);
   void begin();

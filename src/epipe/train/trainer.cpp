@@ -12,6 +12,7 @@
 
 #include "epipe/base/clock.h"
 #include "epipe/base/file.h"
+#include "epipe/session/step_result.h"
 #include "epipe/train/assemble.h"
 #include "epipe/train/results.h"
 #include "epipe/train/task_metrics.h"
@@ -160,6 +161,7 @@ class Loop {
   void continue_at(std::uint64_t steps_done) {
     if (in_flight_ && steps_done == in_flight_->step + 1) record(*in_flight_);  // decided before the connection was lost
     in_flight_.reset();
+    open_.reset();
     if (steps_done != done_) {
       in_epoch_ = {};
       epoch_due_ = false;
@@ -227,34 +229,78 @@ class Loop {
   void run_steps() {
     while (true) {
       follow_link();
+      const bool stopping = stop_ || run_.coordinator->draining();
+      if (open_ && (stopping || is_due_after(*open_))) complete_open_step();
       if (epoch_due_) end_epoch();
       if (save_due_) save();
-      if (done_ >= end_ || stop_ || run_.coordinator->draining()) return;
-      run_step();
+      if (done_ >= end_ || stopping) return;
+      config_.delay > 0 ? run_overlapped_step() : run_step();
     }
   }
 
-  void run_step() {
+  DoneStep begun(const data::LoadedBatch& loaded) const {
     DoneStep step;
-    const data::LoadedBatch loaded = loader_->next();
-    const double data_seconds = step.watch.seconds();
     step.epoch = loaded.epoch;
     step.step = loaded.step;
     step.last_of_epoch = loaded.last_of_epoch;
     step.error_measured = config_.error_every > 0 && loaded.step % static_cast<std::uint64_t>(config_.error_every) == 0;
-    if (run_.auto_rates->is_due(loaded)) audit(loaded);
     if (run_.plan.loss_scaling) step.loss_scale = run_.coordinator->local().loss_scale();
-    step.result = run_.forward_backward(loaded, step.error_measured);
-    step.result.workers[0].data = data_seconds;
-    if (!step.loss_scale && !std::isfinite(step.result.loss)) {
-      throw std::runtime_error(fmt::format("step {}: the loss is {}; expected a finite one: lower --lr, or use --clip or --warmup",
-                                           step.step, step.result.loss));
-    }
+    return step;
+  }
+
+  static void check_finite(const DoneStep& step) {
+    if (step.loss_scale || std::isfinite(step.result.loss)) return;
+    throw std::runtime_error(fmt::format("step {}: the loss is {}; expected a finite one: lower --lr, or use --clip or --warmup",
+                                         step.step, step.result.loss));
+  }
+
+  void commit(DoneStep step) {
     step.updating = {};
     in_flight_ = std::move(step);
-    run_.coordinator->commit(loaded.step, lr(loaded.step));
+    run_.coordinator->commit(in_flight_->step, lr(in_flight_->step));
     note_refused_graphs();
     record(*std::exchange(in_flight_, std::nullopt));
+  }
+
+  void run_step() {
+    const Stopwatch watch;
+    const data::LoadedBatch loaded = loader_->next();
+    const double data_seconds = watch.seconds();
+    DoneStep step = begun(loaded);
+    step.watch = watch;
+    if (run_.auto_rates->is_due(loaded)) audit(loaded);
+    step.result = run_.forward_backward(loaded, step.error_measured);
+    step.result.workers[0].data = data_seconds;
+    check_finite(step);
+    commit(std::move(step));
+  }
+
+  // A step is open until the next one has its forwards. Its time is that between two commits.
+  void run_overlapped_step() {
+    const Stopwatch watch;
+    const data::LoadedBatch loaded = loader_->next();
+    const double data_seconds = watch.seconds();
+    DoneStep step = begun(loaded);
+    step.watch = watch;
+    step.result = run_.overlapped_step(&loaded, step.error_measured);
+    step.result.workers[0].data = data_seconds;
+    check_finite(step);
+    if (open_) {
+      commit(*std::exchange(open_, std::nullopt));
+      step.watch = {};
+    }
+    open_ = std::move(step);
+  }
+
+  // Without another one.
+  void complete_open_step() {
+    session::merge(open_->result, run_.overlapped_step(nullptr, false));
+    commit(*std::exchange(open_, std::nullopt));
+  }
+
+  bool is_due_after(const DoneStep& step) const { return step.last_of_epoch || step.step + 1 == end_ || is_save_due(step.step + 1); }
+  bool is_save_due(std::uint64_t steps_done) const {
+    return config_.checkpoint_every > 0 && steps_done % static_cast<std::uint64_t>(config_.checkpoint_every) == 0;
   }
 
   // Once.
@@ -292,7 +338,7 @@ class Loop {
     done_ = step.step + 1;
     epoch_ = step.epoch;
     epoch_due_ = step.last_of_epoch || done_ == end_;
-    save_due_ = config_.checkpoint_every > 0 && done_ % static_cast<std::uint64_t>(config_.checkpoint_every) == 0;
+    save_due_ = is_save_due(done_);
     Sums sums;
     for (Sums* const all : {&sums, &in_epoch_, &in_call_}) all->add(result, seconds);
     nlohmann::json line = {{"kind", "step"},
@@ -391,6 +437,7 @@ class Loop {
   bool epoch_due_ = false;  // its last step is done, its line is not written
   bool save_due_ = false;
   std::optional<DoneStep> in_flight_;  // from its gradients until its line is written
+  std::optional<DoneStep> open_;       // with --delay: from its forwards until its gradients
   std::optional<AuditRecord> audited_;  // before the step under way
   std::optional<LinkFollower> follower_;
   Sums in_epoch_;
