@@ -16,8 +16,9 @@
 namespace epipe::cli {
 namespace {
 
-constexpr std::array kDecided = {"--cuts",  "--balance",       "--chunks",         "--schedule",
-                                 "--codec", "--codec-forward", "--codec-backward", "--codec-at"};
+// --delay: plans are for synchronous steps.
+constexpr std::array kDecided = {"--cuts",          "--balance",        "--chunks",   "--schedule", "--codec",
+                                 "--codec-forward", "--codec-backward", "--codec-at", "--delay"};
 
 constexpr auto kPause = std::chrono::milliseconds(500);
 
