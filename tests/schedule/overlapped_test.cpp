@@ -108,7 +108,8 @@ class Lists {
     const int after = kind == Kind::kForward ? j + 1 : j - 1;
     for (const int from : {before, j}) {
       const int to = from == j ? after : j;
-      if (from < 0 || to < 0 || std::max(from, to) == story_.placement.stages()) continue;
+      const bool carried = kind == Kind::kForward || std::min(from, to) >= story_.first_trained;
+      if (std::min(from, to) < 0 || std::max(from, to) == story_.placement.stages() || !carried) continue;
       most_waiting_ = std::max(most_waiting_, count(kind, from) - count(kind, to));
     }
   }

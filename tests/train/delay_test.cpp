@@ -99,7 +99,7 @@ TEST(Delay, SaysWhatItDoesNotGoWith) {
   const std::vector<std::pair<std::string, std::function<void(TrainConfig&)>>> refused = {
       {"--clip", [](auto& c) { c.clip = 1; }},
       {"--replicas", [](auto& c) { c.replicas = 2; }},
-      {"--reuse-activations", [](auto& c) { c.reuse_activations = true; }},
+      {"--reuse-activations", [](auto& c) { c.reuse_activations = true, c.connect = {"far:1"}; }},
       {"--loss-scaling", [](auto& c) { c.loss_scaling = "on"; }},
       {"--schedule 1f1b", [](auto& c) { c.schedule = "1f1b"; }},
       {"--schedule zb-h1", [](auto& c) { c.schedule = "zb-h1", c.place = {0, 1, 2}; }},

@@ -229,11 +229,10 @@ class Loop {
   void run_steps() {
     while (true) {
       follow_link();
-      const bool stopping = stop_ || run_.coordinator->draining();
-      if (open_ && (stopping || is_due_after(*open_))) complete_open_step();
+      if (open_ && (is_stopping() || is_due_after(*open_))) complete_open_step();
       if (epoch_due_) end_epoch();
       if (save_due_) save();
-      if (done_ >= end_ || stopping) return;
+      if (!open_ && (done_ >= end_ || is_stopping())) return;
       config_.delay > 0 ? run_overlapped_step() : run_step();
     }
   }
@@ -298,6 +297,7 @@ class Loop {
     commit(*std::exchange(open_, std::nullopt));
   }
 
+  bool is_stopping() const { return stop_ || run_.coordinator->draining(); }
   bool is_due_after(const DoneStep& step) const { return step.last_of_epoch || step.step + 1 == end_ || is_save_due(step.step + 1); }
   bool is_save_due(std::uint64_t steps_done) const {
     return config_.checkpoint_every > 0 && steps_done % static_cast<std::uint64_t>(config_.checkpoint_every) == 0;
