@@ -75,6 +75,19 @@ TEST(Plan, LeavesARunAloneThatSaysAnythingOfIt) {
   }
 }
 
+// So that there are bits to choose when the link changes.
+TEST(Plan, OfARunThatFollowsItsLinkCodesWhatCrosses) {
+  Split split(1);
+  split.start_server(0);
+  const auto client = split.start_client(split.file("run"), kPlannedRun + Arguments{"--follow-link", "--max-steps", "2"});
+  ASSERT_EQ(client->wait(90), 0) << client->log();
+  EXPECT_NE(client->log().find("planned: --cuts "), std::string::npos) << client->log();
+  EXPECT_NE(client->log().find("from step 0 on the link carries"), std::string::npos) << client->log();
+  const std::string config = file_bytes(split.file("run/config.toml"));
+  EXPECT_NE(config.find("codec = \"auto:2\""), std::string::npos) << config;
+  EXPECT_NE(config.find("rate-changes = \"0:"), std::string::npos) << config;
+}
+
 TEST(Plan, SaysThatNobodyAnswers) {
   Split split(1);
   const auto client = split.start_client(split.file("run"), {"--model", "mlp", "--max-steps", "1", "--reconnect", "1"});

@@ -3,7 +3,10 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
+#include <cmath>
 #include <fstream>
+#include <map>
 #include <random>
 #include <set>
 
@@ -20,7 +23,7 @@ using testing::Machines;
 using testing::metrics_in;
 using testing::TempFolder;
 
-constexpr double kFast = 1e9;  // bytes per second
+constexpr double kFast = 1e12;  // bytes per second
 constexpr double kSlow = 1e4;
 constexpr std::int64_t kFollowedSteps = 40;
 
@@ -37,7 +40,7 @@ TrainConfig followed_run(const std::string& codec, const std::string& run_dir) {
   return config;
 }
 
-// Of the model of these runs, machines of given speeds, and measured codecs.
+// Of the model of these runs, and machines and codecs of given speeds: nothing that is chosen depends on how busy this machine is.
 planner::Inputs costs_of(const TrainConfig& config) {
   static std::map<std::string, planner::Inputs> known;
   auto& inputs = known[config.codec];
@@ -48,7 +51,10 @@ planner::Inputs costs_of(const TrainConfig& config) {
   request.followed_bits = followed_bits(config);
   request.workers = planner::parse_workers("client:cpu@20GF,server:host:7000@200GF").value();
   request.link = planner::parse_link("rate=10M,delay=1ms").value();
-  return inputs = plan_inputs(testing::registry(), request);
+  inputs = plan_inputs(testing::registry(), request);
+  for (planner::CodecCosts& codec : inputs.codecs) codec.encode = codec.decode = codec.frame_seconds = 0;
+  inputs.link.carry = inputs.load_seconds = 0;
+  return inputs;
 }
 
 // Four seconds pass with every step.
@@ -172,7 +178,8 @@ TEST(FollowedRun, ThatIsResumedHasTheRatesThatItHad) {
   EXPECT_TRUE(after.changes.empty()) << "the link is as it was when the rates were chosen";
   EXPECT_EQ(metrics_in(config.run_dir, "rates").size(), 2U);
   for (const auto& step : metrics_in(config.run_dir, "step")) {
-    if (step.at("step") >= before.changes[1].step) EXPECT_LT(bits_at(step), 3) << step.at("step");
+    if (step.at("step") < before.changes[1].step) continue;
+    EXPECT_LT(bits_at(step), 3) << step.at("step");
   }
   expect_that_its_record_repeats(config);
 }
