@@ -11,6 +11,7 @@
 #include "epipe/codec/channel_means.h"
 #include "epipe/codec/frame_codec.h"
 #include "epipe/codec/reflections.h"
+#include "epipe/codec/spectra.h"
 #include "session_seeds.h"
 #include "support/codecs.h"
 
@@ -72,6 +73,24 @@ bool write_reflected(const std::string& folder, int index) {
   return true;
 }
 
+// And for spectra of maps.
+bool write_spectra(const std::string& folder) {
+  const auto& shapes = fuzz::entropy_shapes();
+  for (std::size_t s = 0; s < shapes.size(); ++s) {
+    if (!codec::has_spectra({shapes[s]})) continue;
+    const wire::TensorSpec rows = codec::spectra_of({shapes[s]});
+    const auto x = torch::randn(std::vector<std::int64_t>(rows.dims.begin(), rows.dims.end()));
+    const auto axes =
+        codec::leading_axes({x.data_ptr<float>(), static_cast<std::size_t>(x.numel())}, rows.dims[2], 3, kernels::best(), nullptr);
+    Bytes input(1, static_cast<std::byte>(s));
+    codec::write_spectra_head(input);
+    codec::write_reflections(codec::reflections_to(axes, 3, 0.5, rows.dims[0] * rows.dims[1]), kernels::best(), input);
+    if (!codec_of("ec:4")->encode(x, {}, input)) return false;
+    if (!write_file(fmt::format("{}/spectra{:03}", folder, s), {input})) return false;
+  }
+  return true;
+}
+
 bool write_payloads(const std::string& folder) {
   const auto& shapes = fuzz::entropy_shapes();
   int index = 0;
@@ -83,7 +102,7 @@ bool write_payloads(const std::string& folder) {
       if (!write_file(fmt::format("{}/seed{:03}", folder, index++), {input})) return false;
     }
   }
-  return write_fronts(folder, index) && write_reflected(folder, 0);
+  return write_fronts(folder, index) && write_reflected(folder, 0) && write_spectra(folder);
 }
 
 bool write_conversations(const std::string& folder) {

@@ -1,7 +1,7 @@
 // ec, dct, auto: a uniform step with a dead zone, tokens in contexts, rANS. They differ in the forms an encoder may choose from; the
 // payload says which one it took, so one decoder serves all.
 //
-//   tensor > (KLT of channels) > planes > tokens, levels, counts > tables > words          form and step: rate_control.h
+//   tensor > (KLT of channels or features) > planes > tokens, levels, counts > tables > words          form and step: rate_control.h
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -18,6 +18,7 @@
 #include "epipe/codec/rate_control.h"
 #include "epipe/codec/reflection_control.h"
 #include "epipe/codec/span.h"
+#include "epipe/codec/spectra.h"
 #include "epipe/codec/token_stream.h"
 
 namespace epipe::codec {
@@ -137,10 +138,12 @@ class Entropy final : public Codec {
     } else {
       const std::size_t means = control_.means_bytes(tensor);
       if (means != 0) write_means(means_of(tensor, map_sums(tensor, values_of(dense), options_.pool)), out);
-      if (const auto by_axes = choose_reflections(dense, largest, at.frozen)) {
+      const Features features = features_of(dense);
+      if (const auto by_axes = choose_reflections(dense, features, largest, at.frozen)) {
+        if (features.are_spectra) write_spectra_head(out);
         append_bytes(out, by_axes->front);
-        const auto along_axes = reflected(*by_axes, dense);
-        keeps_bound = write(along_axes, largest_of(along_axes), 0, by_axes->aside, at, out);
+        const auto along_axes = reflected(*by_axes, features.rows);
+        keeps_bound = write(along_axes, largest_of(along_axes), 0, features.aside_for(*by_axes), at, out);
       } else if (const auto plan = choose_plan(dense, largest, at.frozen)) {
         write_basis(plan->basis, out);
         const auto in_basis = transformed(*plan, dense);
@@ -189,14 +192,35 @@ class Entropy final : public Codec {
     return decision.keeps_bound;
   }
 
-  std::shared_ptr<const ReflectionPlan> choose_reflections(const torch::Tensor& x, float largest, bool frozen) {
+  // What reflections may turn: a tensor's own features, or those of the spectra of its maps.
+  struct Features {
+    torch::Tensor rows;
+    bool are_spectra = false;
+
+    Aside aside_for(const ReflectionPlan& plan) const {
+      constexpr std::size_t kDim = 8;  // of the frame's header, which has one more than rows have
+      const Aside& own = plan.aside;
+      return are_spectra ? Aside{own.bytes + kSpectraHead + kDim, own.skew, own.by_axes, true} : own;
+    }
+  };
+
+  Features features_of(const torch::Tensor& x) const {
     const TensorSpec tensor = spec_of(x);
+    if (kind_ == EntropyKind::kEc || !has_spectra(tensor)) return {x};
+    const TensorSpec rows = spectra_of(tensor);
+    auto y = torch::empty(std::vector<std::int64_t>(rows.dims.begin(), rows.dims.end()), torch::kFloat32);
+    to_spectra(tensor, values_of(x), *options_.kernels, options_.pool, mutable_values_of(y));
+    return {y, true};
+  }
+
+  std::shared_ptr<const ReflectionPlan> choose_reflections(const torch::Tensor& x, const Features& features, float largest, bool frozen) {
+    const TensorSpec tensor = spec_of(features.rows);
     if (!reflection_.considers(tensor)) return nullptr;
     const auto by_axes = [&](const ReflectionPlan& plan) {
-      const auto y = reflected(plan, x);
-      return cost(y, largest_of(y), plan.aside);
+      const auto y = reflected(plan, features.rows);
+      return cost(y, largest_of(y), features.aside_for(plan));
     };
-    return reflection_.choose(tensor, control_, {values_of(x), [&] { return cost(x, largest, {}); }, by_axes}, frozen);
+    return reflection_.choose(tensor, control_, {values_of(features.rows), [&] { return cost(x, largest, {}); }, by_axes}, frozen);
   }
 
   torch::Tensor reflected(const ReflectionPlan& plan, const torch::Tensor& x) const {

@@ -13,6 +13,7 @@
 #include "epipe/codec/channel_means.h"
 #include "epipe/codec/kernels/transform.h"
 #include "epipe/codec/klt.h"
+#include "epipe/codec/spectra.h"
 #include "epipe/codec/token_stream.h"
 
 namespace epipe::codec {
@@ -131,8 +132,10 @@ bool decode_chunks(const Decoding& how, std::size_t first, std::size_t count, st
     if (!decode_two_chunks(one, other, how.tables, how.values)) return false;
   }
   const Planes& planes = how.coding.planes;
-  for (std::size_t i = 0; i < count && planes.form().edge != 0; ++i) {
-    planes.store(planes.chunk(first + i), scratch[i].y, how.coding.kernels, scratch[i].planes, x);
+  for (std::size_t i = 0; i < count; ++i) {
+    const Chunk chunk = planes.chunk(first + i);
+    const std::span<float> y = planes.form().edge == 0 ? x.subspan(chunk.first, chunk.units) : std::span(scratch[i].y);
+    planes.store(chunk, y, how.coding.kernels, scratch[i].planes, x);
   }
   return true;
 }
@@ -160,9 +163,10 @@ std::string form_name(ByteView payload) {
     const std::size_t front = reflections_bytes(load<std::uint16_t>(payload, 2), load<std::uint32_t>(payload, 4));
     return front < payload.size() ? "klt " + form_name(payload.subspan(front)) : "klt";
   }
+  if (kind == PayloadKind::kSpectra && payload.size() > kSpectraHead) return "dct, " + form_name(payload.subspan(kSpectraHead));
   if (kind != PayloadKind::kCoded || payload.size() < 3) return kind == PayloadKind::kZeros ? "zeros" : "plain";
   const unsigned blocks = load<std::uint8_t>(payload, 1);
-  if (blocks != 0) return fmt::format("{} {}", (blocks & kTransformed) != 0 ? "dct" : "blocks", blocks & kEdge);
+  if ((blocks & kEdge) != 0) return fmt::format("{} {}", (blocks & kTransformed) != 0 ? "dct" : "blocks", blocks & kEdge);
   const auto context = load<Context>(payload, 2);
   return context == Context::kRunning ? "rows running" : context == Context::kNeighbours ? "rows neighbours" : "rows";
 }
@@ -276,6 +280,22 @@ Result<Fronts> read_fronts(const wire::TensorSpec& tensor, ByteView first, const
   return fronts;
 }
 
+namespace {
+
+// Maps from the reflected rows of their spectra.
+Result<void> decode_spectra(const wire::TensorSpec& tensor, ByteView in, const kernels::Kernels& kernels, ThreadPool* pool,
+                            std::span<float> x) {
+  EPIPE_TRY(check_spectra_head(tensor, in));
+  const ByteView rows = in.subspan(kSpectraHead);
+  if (rows.empty() || load<PayloadKind>(rows, 0) != PayloadKind::kReflections) return bad("expected reflections behind the head of spectra");
+  std::vector<float> spectra(x.size());
+  EPIPE_TRY(decode_coded(spectra_of(tensor), rows, kernels, pool, spectra));
+  from_spectra(tensor, spectra, kernels, pool, x);
+  return {};
+}
+
+}  // namespace
+
 Result<void> decode_coded(const wire::TensorSpec& tensor, ByteView in, const kernels::Kernels& kernels, ThreadPool* pool,
                           std::span<float> x) {
   ByteReader reader(in);
@@ -288,8 +308,9 @@ Result<void> decode_coded(const wire::TensorSpec& tensor, ByteView in, const ker
     std::fill(x.begin(), x.end(), 0.0F);
     return {};
   }
+  if (kind == static_cast<std::uint8_t>(PayloadKind::kSpectra)) return decode_spectra(tensor, in, kernels, pool, x);
   if (kind < 2 || kind > 5) {
-    return bad(fmt::format("expected kind 0 to 5 with its bytes, got {} and {} bytes", kind.value_or(255), in.size()));
+    return bad(fmt::format("expected kind 0 to 6 with its bytes, got {} and {} bytes", kind.value_or(255), in.size()));
   }
   const auto fronts = read_fronts(tensor, in, kernels);
   if (!fronts) return fronts.error();

@@ -17,14 +17,15 @@
 // The payload of the entropy codecs. docs/wire_format.md is normative.
 //
 //   u8 kind: 0 values as they are (f32 each) | 1 all zeros | 4 the channels' means, then a payload of kind 2, 3 or 5
-//            3 a basis of the channels, 5 reflections of the features, then a payload of kind 2 | 2 coded:
+//            3 a basis of the channels, 5 reflections of the features, then a payload of kind 2
+//            6 spectra of small maps, then a payload of kind 5 for these | 2 coded:
 //   u8 edge + 32 shift of the means + 128 if transformed | u8 context | u8 log2 of the chunk + 32 log2 of the lanes | f32 step
 //   i16 exponent | tables
 //   per chunk: varint words, varint raw bytes | zeros up to a multiple of 4
 //   per chunk: states and words | per chunk: raw bits
 namespace epipe::codec {
 
-enum class PayloadKind : std::uint8_t { kPlain = 0, kZeros = 1, kCoded = 2, kKlt = 3, kWithMeans = 4, kReflections = 5 };
+enum class PayloadKind : std::uint8_t { kPlain = 0, kZeros = 1, kCoded = 2, kKlt = 3, kWithMeans = 4, kReflections = 5, kSpectra = 6 };
 
 struct CodedHead {
   Form form;

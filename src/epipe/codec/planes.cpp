@@ -54,7 +54,8 @@ std::size_t row_of(const wire::TensorSpec& tensor) {
 bool Planes::fits(const wire::TensorSpec& tensor, Form form) {
   if (tensor.values() == 0 || form.mean_shift > (form.transform ? kMaxMeanShift : 0)) return false;
   if (form.edge == 0) {
-    if (form.context == Context::kParents || form.transform) return false;
+    if (form.transform) return tensor.dims.size() == 3 && form.context == Context::kRunning && row_of(tensor) == tensor.dims[2];
+    if (form.context == Context::kParents) return false;
     return form.context == Context::kNone || row_of(tensor) <= kMaxRow;
   }
   if ((form.edge != 8 && form.edge != 16) || form.context != Context::kParents) return false;
@@ -68,6 +69,7 @@ Planes::Planes(const wire::TensorSpec& tensor, Form form, unsigned chunk_log2) :
     units_ = tensor.values();
     row_ = form.context == Context::kNone ? values : row_of(tensor);
     chunk_units_ = std::max<std::size_t>(1, values / row_) * row_;
+    if (form.transform) mean_units_ = tensor.dims[1] * tensor.dims[2];
     return;
   }
   const bool maps = tensor.dims.size() == 4;
@@ -108,7 +110,13 @@ std::size_t Planes::levels() const {
 }
 
 std::span<const float> Planes::load(const Chunk& chunk, std::span<const float> x, const kernels::Kernels& kernels, Scratch& scratch) const {
-  if (form_.edge == 0) return x.subspan(chunk.first, chunk.units);
+  if (form_.edge == 0) {
+    const auto rows = x.subspan(chunk.first, chunk.units);
+    if (form_.mean_shift == 0 || means_in(chunk) == 0) return rows;
+    scratch.room.assign(rows.begin(), rows.end());
+    scale(std::span(scratch.room).first(means_in(chunk)), form_.mean_gain());
+    return scratch.room;
+  }
   const kernels::BlockTransform transform{height_, width_, kernels::forward_dct(height_), kernels::forward_dct(width_)};
   auto& [room, batch, last] = scratch;
   room.resize(chunk.symbols + kBatch);
@@ -125,19 +133,21 @@ std::span<const float> Planes::load(const Chunk& chunk, std::span<const float> x
     const auto& from = form_.transform ? last : batch;
     for (std::size_t k = 0; k < unit_symbols(); ++k) std::copy_n(from.data() + k * kBatch, count, room.data() + k * chunk.units + b);
   }
-  scale(std::span(room).first(chunk.units), gain(0));
+  scale(std::span(room).first(chunk.units), form_.mean_gain());
   return {room.data(), chunk.symbols};
 }
 
 void Planes::store(const Chunk& chunk, std::span<float> y, const kernels::Kernels& kernels, Scratch& scratch, std::span<float> x) const {
   if (form_.edge == 0) {
-    std::copy_n(y.begin(), chunk.units, x.begin() + static_cast<std::ptrdiff_t>(chunk.first));
+    scale(y.first(means_in(chunk)), 1 / form_.mean_gain());
+    float* const to = x.data() + chunk.first;
+    if (to != y.data()) std::copy_n(y.data(), chunk.units, to);
     return;
   }
   const kernels::BlockTransform transform{height_, width_, kernels::inverse_dct(height_), kernels::inverse_dct(width_)};
   auto& batch = scratch.batch;
   batch.resize(unit_symbols() * kBatch);
-  scale(y.first(chunk.units), 1 / gain(0));
+  scale(y.first(chunk.units), 1 / form_.mean_gain());
   for (std::size_t b = 0; b < chunk.units; b += kBatch) {
     // The lanes beyond the last block read what follows in `y` and are not kept.
     if (form_.transform) {
@@ -173,12 +183,13 @@ bool Planes::side_by_side(std::size_t first, std::size_t count) const {
 
 // Blocks to lanes: batch[k][lane] is value k of block first + lane. A block that reaches beyond the map repeats its last row and column.
 void Planes::gather(std::size_t first, std::size_t count, std::span<const float> x, float* batch) const {
-  const auto places = places_of(first, count);
   const bool columns = side_by_side(first, count);
+  const std::size_t rows_apart = columns ? 1 : count;
+  const auto places = places_of(first, rows_apart);
   const std::size_t fours = fours_of(count);
   std::array<const float*, kBatch> rows;
   for (std::size_t r = 0; r < height_; ++r) {
-    for (std::size_t lane = 0; lane < count; ++lane) {
+    for (std::size_t lane = 0; lane < rows_apart; ++lane) {
       const Place& p = places[lane];
       const std::size_t at = p.map + std::min(p.top + r, map_height_ - 1) * map_width_ + p.left;
       rows[lane] = x.data() + at;
@@ -201,12 +212,13 @@ void Planes::gather(std::size_t first, std::size_t count, std::span<const float>
 
 // And back; what lies beyond the map is dropped.
 void Planes::scatter(std::size_t first, std::size_t count, const float* batch, std::span<float> x) const {
-  const auto places = places_of(first, count);
   const bool columns = side_by_side(first, count);
+  const std::size_t rows_apart = columns ? 1 : count;
+  const auto places = places_of(first, rows_apart);
   const std::size_t fours = fours_of(count);
   std::array<float*, kBatch> rows;
   for (std::size_t r = 0; r < height_; ++r) {
-    for (std::size_t lane = 0; lane < count; ++lane) {
+    for (std::size_t lane = 0; lane < rows_apart; ++lane) {
       const Place& p = places[lane];
       const std::size_t at = p.map + std::min(p.top + r, map_height_ - 1) * map_width_ + p.left;
       rows[lane] = x.data() + at;

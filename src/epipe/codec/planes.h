@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -31,8 +32,8 @@ enum class Context : std::uint8_t {
 struct Form {
   std::uint8_t edge = 0;  // the largest edge of a block: 0 (no blocks), 8 or 16
   Context context = Context::kNone;
-  bool transform = false;       // of the blocks
-  std::uint8_t mean_shift = 0;  // of transformed blocks: their means, plane 0, have 1/2^mean_shift of the step; at most 2
+  bool transform = false;       // of the blocks; rows: those of spectra (spectra.h), which had it before
+  std::uint8_t mean_shift = 0;  // with a transform: means, plane 0 or the first frequency, have 1/2^mean_shift of the step; at most 2
 
   float mean_gain() const { return static_cast<float>(1U << mean_shift); }
   bool operator==(const Form&) const = default;
@@ -81,11 +82,13 @@ class Planes {
   std::size_t slots() const { return bands_ * levels(); }
 
   // How much larger than a coefficient its symbol is.
-  float gain(std::size_t plane) const { return plane == 0 ? form_.mean_gain() : 1.0F; }
+  float gain(const Chunk& chunk, std::size_t plane) const {
+    return (form_.edge == 0 ? chunk.first + plane * row_ < mean_units_ : plane == 0) ? form_.mean_gain() : 1.0F;
+  }
 
   // The chunk's symbols as floats, plane after plane: transformed, or just where they lie in `x`.
   std::span<const float> load(const Chunk& chunk, std::span<const float> x, const kernels::Kernels& kernels, Scratch& scratch) const;
-  // And back. `y` holds the chunk's symbols and, for blocks, kernels::kBatch floats more; it is not kept.
+  // And back. `y` holds the chunk's symbols and, for blocks, kernels::kBatch floats more; it is not kept. Rows may lie there already.
   void store(const Chunk& chunk, std::span<float> y, const kernels::Kernels& kernels, Scratch& scratch, std::span<float> x) const;
 
   std::size_t height() const { return height_; }
@@ -107,6 +110,7 @@ class Planes {
   std::size_t fours_of(std::size_t count) const;
   // How far the next batch lies behind this one, about: the hardware does not foresee rows of blocks.
   std::size_t ahead() const { return kernels::kBatch * unit_symbols(); }
+  std::size_t means_in(const Chunk& chunk) const { return std::min(chunk.units, mean_units_ - std::min(mean_units_, chunk.first)); }
   bool side_by_side(std::size_t first, std::size_t count) const;
   void gather(std::size_t first, std::size_t count, std::span<const float> x, float* batch) const;
   void scatter(std::size_t first, std::size_t count, const float* batch, std::span<float> x) const;
@@ -115,6 +119,7 @@ class Planes {
   std::size_t units_ = 0;
   std::size_t chunk_units_ = 1;
   std::size_t row_ = 1;
+  std::size_t mean_units_ = 0;  // of rows of spectra: the first frequency's
   std::size_t bands_ = 1;
   std::size_t map_height_ = 1, map_width_ = 1;  // of the tensor
   std::size_t height_ = 1, width_ = 1;          // of a block

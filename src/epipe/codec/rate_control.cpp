@@ -29,6 +29,7 @@ constexpr double kMuch = 1.02;
 constexpr float kNextToFloor = 1.001F;  // where rounding may have moved a step that was there
 constexpr double kFar = 2;              // from the target: this tensor is nothing like the last one
 constexpr int kPlainExponents = 60;
+constexpr std::uint8_t kMapMeanShift = 2;  // where a block is a map
 
 // Bits of a payload beside those of the tokens.
 double side_bits(const Planes& planes, const CodedHead& head, const TokenTables& tables) {
@@ -42,7 +43,7 @@ double side_bits(const Planes& planes, const CodedHead& head, const TokenTables&
 // map. docs/codec_design.md says at what price, and why not those of text.
 std::uint8_t mean_shift(const TensorSpec& tensor) {
   if (tensor.dims.size() != 4) return 0;
-  return std::max(tensor.dims[2], tensor.dims[3]) <= 8 ? 2 : 1;
+  return std::max(tensor.dims[2], tensor.dims[3]) <= 8 ? kMapMeanShift : 1;
 }
 
 // In the state: 0 without a transform, else 1 and the shift of its means.
@@ -79,6 +80,10 @@ std::vector<Form> RateControl::forms(const TensorSpec& tensor, const Aside& asid
   const auto add = [&](Form form) {
     if (Planes::fits(tensor, form)) all.push_back(form);
   };
+  if (aside.spectra) {
+    add({0, Context::kRunning, true, kMapMeanShift});
+    return all;
+  }
   if (kind_ != EntropyKind::kEc && tensor.dims.size() >= 3) {
     const std::uint8_t shift = mean_shift(tensor);
     add({8, Context::kParents, true, shift});
@@ -118,7 +123,7 @@ double RateControl::goal(const TensorSpec& tensor, const Scale& scale, const Asi
 }
 
 StepRange RateControl::range_for(const Form& form, const Scale& scale, float guess) const {
-  const float gain = (form.transform ? form.edge : 1) * form.mean_gain();  // how much larger than a value a symbol can be
+  const float gain = static_cast<float>(form.transform && form.edge != 0 ? form.edge : 1) * form.mean_gain();  // how much larger than a value a symbol can be
   const float finest = scale.largest * gain / kernels::kMaxLevel;
   const float floor = target_.is_error ? finest : std::max(finest, static_cast<float>(kStepFloor * scale.rms));
   const float ceiling = 2 * gain * scale.largest;

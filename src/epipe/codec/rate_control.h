@@ -38,6 +38,7 @@ struct Aside {
   std::size_t bytes = 0;  // that the payload has beside the coded values
   double skew = 1;        // a share of their energy is at most so many times that share of the tensor's own
   bool by_axes = false;   // features are coded along principal axes (reflections.h)
+  bool spectra = false;   // and they are those of spectra of maps (spectra.h)
 };
 
 struct Decision {

@@ -158,7 +158,7 @@ double squared_error(const Planes& planes, const Chunk& chunk, std::span<const f
                      const TokenTables& tables, float step) {
   double sum = 0;
   for_planes(planes, chunk, [&](std::size_t p, const Plane& plane) {
-    const double weight = 1.0 / (planes.gain(p) * planes.gain(p));
+    const double weight = 1.0 / (planes.gain(chunk, p) * planes.gain(chunk, p));
     for (std::size_t i = plane.begin; i < plane.begin + plane.length; ++i) {
       const std::int32_t level = kernels::level_of(y[i], zone);
       const auto& shifts = tables.shifts[tables.table_of[plane.slot + levels[i]]];

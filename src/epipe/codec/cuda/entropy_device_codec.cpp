@@ -12,6 +12,7 @@
 #include "epipe/codec/kernels/rans.h"
 #include "epipe/codec/kernels/transform.h"
 #include "epipe/codec/klt_control.h"
+#include "epipe/codec/spectra.h"
 
 namespace epipe::codec {
 namespace {
@@ -25,7 +26,8 @@ class EntropyDeviceCodec final : public DeviceCodec {
   EntropyDeviceCodec(EntropyKind kind, EntropyTarget target) : kind_(kind), control_(kind, target, {}), klt_(kind) {}
 
   std::optional<DevicePayload> encode(const torch::Tensor& x, const EncodeContext& at) override {
-    if (kind_ != EntropyKind::kEc && Reflections::fits(spec_of(x))) return std::nullopt;  // the host knows reflections
+    const bool reflects = Reflections::fits(spec_of(x)) || has_spectra(spec_of(x));
+    if (kind_ != EntropyKind::kEc && reflects) return std::nullopt;  // the host knows reflections
     if (!control_.set_rate(at.rate)) return std::nullopt;
     DevicePasses passes(x);
     if (passes.largest() >= kernels::kInfinityKey) return std::nullopt;
@@ -152,7 +154,7 @@ class EntropyDeviceCodec final : public DeviceCodec {
     const DevicePayload coded{in.bytes.slice(0, static_cast<std::int64_t>(size)), in.size - size};
     auto front = read_front(spec_of(x), first.subspan(size), coded.size);
     if (!front && first.size() < in.size) front = read_front(spec_of(x), first_bytes(x, coded, coded.size), coded.size);
-    if (!front) return false;
+    if (!front || (front.value().head.form.edge == 0 && front.value().head.form.transform)) return false;  // the host knows spectra
     const DeviceArray<std::uint32_t> unsound(x, 1);
     clear(unsound.data(), 4, stream_of(x));
     decode_chunks(x, coded, front.value(), unsound.data());

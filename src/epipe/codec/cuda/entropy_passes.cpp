@@ -43,7 +43,7 @@ cuda::Layout layout_of(const Planes& planes) {
           static_cast<cuda::Context>(form.context),
           form.edge != 0,
           form.transform,
-          planes.gain(0),
+          form.mean_gain(),
           narrow(planes.height()),
           narrow(planes.width()),
           narrow(planes.map_height()),
