@@ -112,7 +112,8 @@ struct Symbols {
     std::uint32_t left = kProbabilityScale;
     for (std::size_t token = 0; token < kTokens; ++token) {
       const auto share = static_cast<std::uint32_t>(p * left * (token == 0 ? 1 : 0.5));
-      table[token] = static_cast<std::uint16_t>(std::clamp<std::uint32_t>(share, 1, left - static_cast<std::uint32_t>(kTokens - 1 - token)));
+      const auto others = static_cast<std::uint32_t>(kTokens - 1 - token);  // one each
+      table[token] = static_cast<std::uint16_t>(std::clamp<std::uint32_t>(share, 1, left - others));
       left -= table[token];
     }
     table[0] = static_cast<std::uint16_t>(table[0] + left);

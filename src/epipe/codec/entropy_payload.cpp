@@ -287,7 +287,8 @@ Result<void> decode_spectra(const wire::TensorSpec& tensor, ByteView in, const k
                             std::span<float> x) {
   EPIPE_TRY(check_spectra_head(tensor, in));
   const ByteView rows = in.subspan(kSpectraHead);
-  if (rows.empty() || load<PayloadKind>(rows, 0) != PayloadKind::kReflections) return bad("expected reflections behind the head of spectra");
+  const bool reflected = !rows.empty() && load<PayloadKind>(rows, 0) == PayloadKind::kReflections;
+  if (!reflected) return bad("expected reflections behind the head of spectra");
   std::vector<float> spectra(x.size());
   EPIPE_TRY(decode_coded(spectra_of(tensor), rows, kernels, pool, spectra));
   from_spectra(tensor, spectra, kernels, pool, x);

@@ -123,7 +123,8 @@ double RateControl::goal(const TensorSpec& tensor, const Scale& scale, const Asi
 }
 
 StepRange RateControl::range_for(const Form& form, const Scale& scale, float guess) const {
-  const float gain = static_cast<float>(form.transform && form.edge != 0 ? form.edge : 1) * form.mean_gain();  // how much larger than a value a symbol can be
+  const auto edge = static_cast<float>(form.transform && form.edge != 0 ? form.edge : 1);
+  const float gain = edge * form.mean_gain();  // how much larger than a value a symbol can be
   const float finest = scale.largest * gain / kernels::kMaxLevel;
   const float floor = target_.is_error ? finest : std::max(finest, static_cast<float>(kStepFloor * scale.rms));
   const float ceiling = 2 * gain * scale.largest;
