@@ -21,7 +21,7 @@ import network
 
 PHASES = [(100, 25), (5, 55), (100, 50)]  # Mbit/s, seconds
 SETTLED = 15  # the last seconds of a phase: rates have been chosen
-RUNS = {"follow": ["--codec", "auto:2", "--follow-link"], "auto:2": ["--codec", "auto:2"], "auto:8": ["--codec", "auto:8"]}
+RUNS = {"auto:1 --follow-link": ["--codec", "auto:1", "--follow-link"], "auto:1": ["--codec", "auto:1"], "auto:4": ["--codec", "auto:4"]}
 
 
 def train(bench, net, name, folder):
@@ -43,17 +43,19 @@ def train(bench, net, name, folder):
         # When a line is seen is when its step ended.
         lines, ends, began = [], [], time.monotonic()
         file = open(metrics)
+        part = ""
         phases = []
         for mbit, seconds in PHASES:
             net.rates(mbit, mbit)
             phases.append({"mbit": mbit, "from": time.monotonic() - began})
             end = time.monotonic() + seconds
             while time.monotonic() < end:
-                line = file.readline()
-                if not line:
+                part += file.readline()
+                if not part.endswith("\n"):
                     time.sleep(0.005)
                     continue
-                lines.append((time.monotonic() - began, json.loads(line)))
+                lines.append((time.monotonic() - began, json.loads(part)))
+                part = ""
         client.send_signal(signal.SIGINT)
         client.wait()
     steps = [{"end": end, "samples": line["samples"], "seconds": line["seconds"], "wire_bytes": sum(cut["wire_bytes"] for cut in line["cuts"])}

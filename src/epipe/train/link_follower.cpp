@@ -14,6 +14,8 @@ namespace {
 
 using planner::Inputs;
 
+constexpr double kAsGood = 0.05;  // of a step's time: what more bits may cost
+
 // What a cut has for the direction: codecs, or those that it may have.
 template <typename OfCut>
 auto& part_of(OfCut& cut, wire::Direction direction) {
@@ -68,13 +70,11 @@ LinkFollower::LinkFollower(RunParts& run, FollowOptions options)
   if (const auto fits = planner::check(options_.costs); !fits) throw std::invalid_argument(fits.error().message);
 }
 
-// The better of two: a thread that waits for its turn makes a link look slow. The second one has bytes for what the first one found.
+// The first one is short, whatever the link has become; the second has bytes for what the first one found. The better of the two counts: a
+// thread that waits for its turn makes a link look slow.
 session::LinkMeasurement LinkFollower::probe() {
-  const auto once = [&](const session::LinkMeasurement& expected) {
-    return options_.probe(watch_.probe_bytes(expected.up), watch_.probe_bytes(expected.down));
-  };
-  const session::LinkMeasurement first = once(watch_.known().value_or(session::LinkMeasurement{}));
-  const session::LinkMeasurement second = once(first);
+  const session::LinkMeasurement first = options_.probe(watch_.probe_bytes(0), watch_.probe_bytes(0));
+  const session::LinkMeasurement second = options_.probe(watch_.probe_bytes(first.up), watch_.probe_bytes(first.down));
   return {std::max(first.up, second.up), std::max(first.down, second.down), std::min(first.round_trip, second.round_trip)};
 }
 
@@ -94,7 +94,7 @@ RateChange LinkFollower::choose(const session::LinkMeasurement& link, std::uint6
       if (bits > least) codecs.push_back(index_of(inputs, fmt::format("auto:{}", bits)));
     }
   }
-  const planner::Priced priced = planner::choose_rates(inputs, choice_, allowed);
+  const planner::Priced priced = planner::choose_rates(inputs, choice_, allowed, kAsGood);
   RateChange change{step, pipeline::Rates(choice_.cuts.size()), link, priced.price.seconds};
   for (const AuditedCut& at : open_) {
     const std::size_t codec = part_of(priced.choice.codecs[at.cut], at.direction);
