@@ -69,13 +69,12 @@ asan tsan: setup ## the tests under AddressSanitizer and UBSan, or ThreadSanitiz
 	  TSAN_OPTIONS=ignore_noninstrumented_modules=1:suppressions=$(CURDIR)/tools/tsan.supp \
 	  ctest --test-dir build/$@ --output-on-failure -j $(JOBS) -LE timing
 
-fuzz: setup      ## libFuzzer on every target for FUZZ_SECONDS (60) each
+fuzz: setup      ## libFuzzer on every target for FUZZ_SECONDS (60) each, then what the corpora reach; FUZZ_TARGETS chooses
 	@tools/setup.sh packages-check.txt
 	@cmake --preset fuzz > /dev/null
-	@cmake --build --preset fuzz -j $(JOBS) --target frame_fuzz entropy_fuzz npy_fuzz safetensors_fuzz state_dict_fuzz session_fuzz command_fuzz bpe_fuzz glue_fuzz files_fuzz tokenizer_fuzz config_fuzz operator_fuzz
-	@for target in frame entropy npy safetensors state_dict session command bpe glue files tokenizer config operator; do mkdir -p build/libfuzzer/found_$$target; \
-	  ASAN_OPTIONS=detect_leaks=0 build/libfuzzer/fuzz/$${target}_fuzz -max_total_time=$(FUZZ_SECONDS) -max_len=4096 -rss_limit_mb=4096 \
-	  build/libfuzzer/found_$$target fuzz/corpus/$$target || exit 1; done
+	@cmake --build --preset fuzz -j $(JOBS) --target fuzzers
+	@tools/fuzz.py run --seconds $(FUZZ_SECONDS) $(FUZZ_TARGETS)
+	@tools/fuzz.py coverage $(FUZZ_TARGETS)
 
 soak: build      ## SOAK_FAULTS (1000) faults under training, for at most SOAK_SECONDS (0: no limit); SOAK_SEED repeats a sequence
 	@tools/soak/soak.py --program build/epipe --faults $(SOAK_FAULTS) --seconds $(SOAK_SECONDS) $(if $(SOAK_SEED),--seed $(SOAK_SEED))

@@ -29,5 +29,7 @@ if(EPIPE_SANITIZE)
   target_link_options(epipe_flags INTERFACE -fsanitize=${EPIPE_SANITIZE})
 endif()
 if(EPIPE_FUZZ)
-  target_compile_options(epipe_flags INTERFACE -fsanitize=fuzzer-no-link)
+  # The second pair counts lines for tools/fuzz_coverage.py.
+  target_compile_options(epipe_flags INTERFACE -fsanitize=fuzzer-no-link -fprofile-instr-generate -fcoverage-mapping)
+  target_link_options(epipe_flags INTERFACE -fprofile-instr-generate)
 endif()

@@ -67,6 +67,11 @@ TEST(Npy, NamesWhatIsWrong) {
   EXPECT_NE(npy_error(npy("{'descr': '<f4', 'fortran_order': False, 'shape': 3}", 12)).find("tuple"), std::string::npos);
   EXPECT_NE(npy_error(npy("{'descr': '<f4', 'fortran_order': False, 'shape': (4294967296, 4294967296), }", 12)).find("does not fit"),
             std::string::npos);
+  for (const std::string shape : {"(0, 4294967296, 4294967296)", "(4294967296, 4294967296, 0)", "(" + std::string(66, '1') + ")",
+                                  "(" + std::string("1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1)")}) {
+    EXPECT_FALSE(parse_npy(npy("{'descr': '<f4', 'fortran_order': True, 'shape': " + shape + ", }", shape.starts_with("(1") ? 4 : 0)).ok())
+        << shape;
+  }
   EXPECT_NE(npy_error(npy(good, 12, 9)).find("version"), std::string::npos);
   EXPECT_NE(npy_error(npy("{'descr':", 0)).find("expected descr"), std::string::npos);
 }

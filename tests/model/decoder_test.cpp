@@ -180,6 +180,7 @@ TEST(DecoderConfig, BothSpellingsOfRopeAreTheSame) {
 TEST(DecoderConfig, WhatIsNotComputedIsNamed) {
   const std::pair<const char*, const char*> cases[] = {
       {R"({"model_type":"mamba"})", "model_type"},
+      {R"({"model_type":"llama","hidden_size":16})", "head_dim"},
       {R"({"model_type":"llama","rope_scaling":{"rope_type":"yarn","factor":2}})", "yarn"},
       {R"({"model_type":"qwen2","use_sliding_window":true})", "use_sliding_window"},
       {R"({"model_type":"qwen3","layer_types":["sliding_attention"]})", "sliding_attention"},

@@ -113,6 +113,7 @@ TEST(StateDict, RefusesValuesOutsideTheirStorage) {
   const auto tensor = [](const FakeTensor& t) { return error_of(with_pickle(pickle_of({{"a", t}}))); };
   EXPECT_EQ(tensor({0, {4}, {1}}), "no error");
   EXPECT_NE(tensor({0, {5}, {1}}).find("\"a\": shape [5] does not fit the 4 values"), std::string::npos);
+  EXPECT_NE(tensor({0, {0, 2147483647, 2147483647, 2147483647}, {1, 1, 1, 1}}).find("does not fit"), std::string::npos);
   EXPECT_NE(tensor({1, {4}, {1}}).find("does not fit"), std::string::npos);
   EXPECT_NE(tensor({0, {3}, {2}}).find("does not fit"), std::string::npos);
   EXPECT_NE(tensor({0, {1000000, 1000000}, {0, 0}}).find("does not fit"), std::string::npos) << "no memory for repeated values";

@@ -49,6 +49,9 @@ std::optional<std::vector<std::int64_t>> parse_shape(std::string_view text) {
   }
 }
 
+constexpr std::size_t kMostDims = 32;  // NumPy's
+constexpr std::uint64_t kMostValues = std::uint64_t{1} << 56;
+
 struct Type {
   std::string_view name;
   torch::ScalarType type;
@@ -83,15 +86,18 @@ Result<NpyLayout> parse_dict(std::string_view dict, bool any_type) {
   return NpyLayout{type.value(), std::move(*shape), order->starts_with("True")};
 }
 
+// An empty array has strides, too: the sizes beside a 0 must not overflow either.
 std::optional<std::uint64_t> value_count(const std::vector<std::int64_t>& shape) {
-  if (std::find(shape.begin(), shape.end(), 0) != shape.end()) return 0;
+  if (shape.size() > kMostDims) return std::nullopt;
   std::uint64_t count = 1;
+  bool empty = false;
   for (const std::int64_t dim : shape) {
-    const auto next = checked_mul(count, static_cast<std::uint64_t>(dim));
-    if (!next) return std::nullopt;
+    empty = empty || dim == 0;
+    const auto next = checked_mul(count, static_cast<std::uint64_t>(std::max<std::int64_t>(1, dim)));
+    if (!next || *next > kMostValues) return std::nullopt;
     count = *next;
   }
-  return count;
+  return empty ? 0 : count;
 }
 
 torch::Tensor copy_values(ByteView values, const NpyLayout& layout) {

@@ -16,6 +16,8 @@ using nlohmann::json;
 constexpr std::int64_t kMaxDecoderLayers = 1000;
 constexpr std::int64_t kMaxDecoderWeights = std::int64_t{1} << 40;
 constexpr std::int64_t kMaxDecoderSize = std::int64_t{1} << 24;
+constexpr std::int64_t kLeastHeadDim = 2;
+constexpr std::int64_t kMostHeadDim = 4096;
 constexpr std::array<std::pair<Family, std::string_view>, 4> kFamilies = {
     {{Family::kGpt2, "gpt2"}, {Family::kLlama, "llama"}, {Family::kQwen2, "qwen2"}, {Family::kQwen3, "qwen3"}}};
 constexpr std::array<std::pair<RopeKind, std::string_view>, 3> kRopes = {
@@ -134,7 +136,7 @@ void read_llama_like(ConfigFields& fields, DecoderConfig& c, Family family) {
   c.key_value_heads = family == Family::kLlama ? c.heads : c.key_value_heads;
   fields.size("num_key_value_heads", c.key_value_heads);
   c.head_dim = family == Family::kQwen3 ? 128 : c.hidden_size / std::max<std::int64_t>(1, c.heads);
-  fields.size("head_dim", c.head_dim, 2, 4096);
+  fields.size("head_dim", c.head_dim, kLeastHeadDim, kMostHeadDim);
   fields.size("max_position_embeddings", c.positions, 1, kMaxDecoderSize);
   fields.number("rms_norm_eps", c.norm_eps, 1);
   fields.number("attention_dropout", c.attention_dropout, 1);
@@ -153,7 +155,9 @@ void check(ConfigFields& fields, const DecoderConfig& c) {
   if (c.heads % c.key_value_heads != 0) {
     fields.complain(fmt::format("{} key-value heads do not divide {} heads", c.key_value_heads, c.heads));
   }
-  if (c.head_dim % 2 != 0) fields.complain(fmt::format("expected an even head_dim, got {}", c.head_dim));
+  if (c.head_dim < kLeastHeadDim || c.head_dim > kMostHeadDim || c.head_dim % 2 != 0) {
+    fields.complain(fmt::format("expected an even head_dim from {} to {}, got {}", kLeastHeadDim, kMostHeadDim, c.head_dim));
+  }
   if (weights_of(c) > static_cast<double>(kMaxDecoderWeights)) fields.complain("expected sizes of a model with at most 2^40 weights");
 }
 

@@ -16,6 +16,8 @@ namespace {
 
 using PickleKind = PickleValue::Kind;
 
+constexpr std::uint64_t kMostValues = std::uint64_t{1} << 56;  // their bytes and strides fit 64 bits
+
 struct StorageType {
   std::string_view name;
   torch::ScalarType dtype;
@@ -81,13 +83,16 @@ std::optional<std::vector<std::int64_t>> numbers(const PickleValue& tuple) {
 std::optional<std::uint64_t> reach(std::int64_t offset, const std::vector<std::int64_t>& sizes, const std::vector<std::int64_t>& strides) {
   std::optional<std::uint64_t> last = static_cast<std::uint64_t>(offset);
   std::optional<std::uint64_t> count = 1;
-  for (std::size_t i = 0; i < sizes.size() && last && count; ++i) {
+  for (const std::int64_t size : sizes) {  // beside a 0 they must fit as well: an empty tensor has strides, too
+    if (count) count = checked_mul(*count, static_cast<std::uint64_t>(std::max<std::int64_t>(1, size)));
+  }
+  if (!count || *count > kMostValues) return std::nullopt;
+  for (std::size_t i = 0; i < sizes.size() && last; ++i) {
     if (sizes[i] == 0) return 0;
     const auto step = checked_mul(static_cast<std::uint64_t>(sizes[i] - 1), static_cast<std::uint64_t>(strides[i]));
     last = step ? checked_add(*last, *step) : std::nullopt;
-    count = checked_mul(*count, static_cast<std::uint64_t>(sizes[i]));
   }
-  if (!last || !count || *count > *last + 1) return std::nullopt;
+  if (!last || *count > *last + 1) return std::nullopt;
   return *last + 1;
 }
 
