@@ -172,13 +172,14 @@ TEST_F(SpectraAttack, WithBytesBesideTheKindIsRefused) {
 }
 
 TEST_F(SpectraAttack, WithoutReflectionsIsRefused) {
-  Bytes plain(payload_.begin(), payload_.begin() + 4);
-  expect_refused(plain, {32, 160, 4, 4}, "expected reflections");
+  Bytes head;
+  write_spectra_head(head);
+  expect_refused(head, {32, 160, 4, 4}, "expected reflections");
+  Bytes plain = head;
   append_bytes(plain, payload_of(*codec_of("ec:2"), related_maps(32, 160, 4, 4)));
   expect_refused(plain, {32, 160, 4, 4}, "expected reflections");
-  Bytes twice(payload_.begin(), payload_.begin() + 4);
-  append_bytes(twice, payload_);
-  expect_refused(twice, {32, 160, 4, 4}, "expected reflections");
+  append_bytes(head, payload_);
+  expect_refused(head, {32, 160, 4, 4}, "expected reflections");
 }
 
 TEST_F(SpectraAttack, ThatEndsAnywhereIsRefused) {
