@@ -51,7 +51,7 @@ struct BoundaryConfig {
   transport::Timeout timeout = transport::kNoTimeout;  // of a worker that waits for the peer
   wire::Limits limits{};
   torch::Device device = torch::kCPU;  // of the worker at this end
-  bool steps_overlap = false;  // micro-batches of a step may be sent before the step before is committed
+  bool steps_overlap = false;          // micro-batches of a step may be sent before the step before is committed
   bool flag_non_finite = false;  // NaN, Inf or what the codec cannot hold crosses as a flagged frame and arrives as NaN; false: an error
   Tracer* tracer = nullptr;      // outlives the boundary; null: no timeline
 };
