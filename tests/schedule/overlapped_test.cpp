@@ -155,7 +155,8 @@ std::string text(const std::vector<OverlappedAction>& actions) {
 TEST(Overlapped, AFarWorkerWaitsForACommitWithBackwards) {
   const Placement ring{{0, 1, 0}};
   EXPECT_EQ(early_count(4), 3);
-  EXPECT_EQ(early_backwards(ring, 0, 4, 1), (std::vector<Action>{{Kind::kBackward, 0, 1}, {Kind::kBackward, 1, 1}, {Kind::kBackward, 2, 1}}));
+  EXPECT_EQ(early_backwards(ring, 0, 4, 1),
+            (std::vector<Action>{{Kind::kBackward, 0, 1}, {Kind::kBackward, 1, 1}, {Kind::kBackward, 2, 1}}));
   EXPECT_TRUE(early_backwards(ring, 0, 4, 0).empty()) << "who decides the commit does not wait for it";
   EXPECT_EQ(text(overlapped_actions({ring, 0, 4, 4, true}, 1)), "F 0 1 F 1 1 F 2 1 F 3 1 B 3 1- ");
   EXPECT_EQ(text(overlapped_actions({ring, 0, 2, 4, true}, 0)), "F 0 0 F 1 0 B 0 0- B 1 0- B 2 0- F 0 2 B 0 2 F 1 2 B 1 2 B 3 0- ");

@@ -211,8 +211,7 @@ INSTANTIATE_TEST_SUITE_P(Placements, OverlappedStep,
                          ::testing::Values(Case{"mlp", {2}, {0, 1}, "sgd"}, Case{"cnn", {1, 3}, {0, 1, 0}, "sgd"},
                                            Case{"cnn", {1, 3}, {0, 1, 0}, "adamw"}, Case{"cnn", {1, 3}, {0, 1, 0}, "adamw", true},
                                            Case{"cnn", {1, 2, 3}, {0, 0, 1, 1}, "adam"}, Case{"cnn", {1, 2, 3}, {0, 1, 2, 3}, "sgd", true},
-                                           Case{"transformer", {1, 2}, {0, 1, 2}, "adamw"},
-                                           Case{"mobilenet_v2", {1, 18}, {0, 1, 0}, "sgd"},
+                                           Case{"transformer", {1, 2}, {0, 1, 2}, "adamw"}, Case{"mobilenet_v2", {1, 18}, {0, 1, 0}, "sgd"},
                                            Case{"cnn", {1, 3}, {0, 1, 0}, "sgd", false, "bf16"},
                                            Case{"transformer", {1, 2, 3}, {0, 1, 2, 0}, "adamw", true, "bf16"}));
 

@@ -57,7 +57,8 @@ TEST(Delay, StagesAndWorkersChangeNoWeight) {
   several.recompute = true;
   testing::run(several);
   testing::expect_equal_weights(one.run_dir, several.run_dir);
-  EXPECT_EQ(testing::metrics_in(one.run_dir, "epoch").back().at("val_loss"), testing::metrics_in(several.run_dir, "epoch").back().at("val_loss"));
+  EXPECT_EQ(testing::metrics_in(one.run_dir, "epoch").back().at("val_loss"),
+            testing::metrics_in(several.run_dir, "epoch").back().at("val_loss"));
   TrainConfig at_once = one;
   at_once.run_dir = folder.file("at-once");
   at_once.delay = 0;
@@ -102,7 +103,10 @@ TEST(Delay, SaysWhatItDoesNotGoWith) {
       {"--reuse-activations", [](auto& c) { c.reuse_activations = true, c.connect = {"far:1"}; }},
       {"--loss-scaling", [](auto& c) { c.loss_scaling = "on"; }},
       {"--schedule 1f1b", [](auto& c) { c.schedule = "1f1b"; }},
-      {"--schedule zb-h1", [](auto& c) { c.schedule = "zb-h1", c.place = {0, 1, 2}; }},
+      {"--schedule zb-h1",
+       [](auto& c) {
+         c.schedule = "zb-h1", c.place = {0, 1, 2};
+       }},
       {"--in-flight", [](auto& c) { c.in_flight = "4"; }},
       {"--in-flight", [](auto& c) { c.in_flight = "auto"; }},
       {"auto without a number", [](auto& c) { c.codec = "auto"; }},

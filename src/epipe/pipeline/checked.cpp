@@ -77,7 +77,8 @@ void check_delay(const PipelineConfig& config) {
   if (config.delay != 1) throw std::invalid_argument(fmt::format("gradients are applied 0 or 1 steps late, got --delay {}", config.delay));
   if (config.schedule != "gpipe") refuse(fmt::format("--schedule {}: the order in which steps overlap is its own", config.schedule));
   if (config.in_flight != 0) refuse("--in-flight: every micro-batch of two steps may be in flight");
-  if (config.loss_scaling) refuse("--loss-scaling, which --precision fp16 needs: a skipped step would be known when the next one has begun");
+  if (config.loss_scaling)
+    refuse("--loss-scaling, which --precision fp16 needs: a skipped step would be known when the next one has begun");
   if (config.reuse.on) refuse("--reuse-activations");
   if (config.exchange != nullptr) refuse("--replicas");
 }

@@ -51,7 +51,8 @@ void ParameterVersions::put_gradients_away() {
 void ParameterVersions::use(std::uint64_t step) {
   const std::uint64_t version = step == 0 ? 0 : step - 1;
   if (version > version_ || version + 1 < version_) {
-    throw std::logic_error(fmt::format("step {} needs the weights after {} steps; those after {} are the newest here", step, version, version_));
+    throw std::logic_error(
+        fmt::format("step {} needs the weights after {} steps; those after {} are the newest here", step, version, version_));
   }
   show(version != version_);
   if (in_use_ == step) return;

@@ -65,10 +65,10 @@ class ParameterVersions {
   std::vector<torch::Tensor> parameters_;  // the layers' own
   std::vector<Newest> newest_;
   std::vector<torch::Tensor> previous_;
-  std::vector<Open> open_;                   // under way, at most two
-  std::optional<std::uint64_t> in_use_;      // its gradients are with the parameters
+  std::vector<Open> open_;                    // under way, at most two
+  std::optional<std::uint64_t> in_use_;       // its gradients are with the parameters
   std::optional<layer::GatheredBatch> done_;  // of the completed step
-  std::uint64_t version_ = 0;                // newest is u_version
+  std::uint64_t version_ = 0;                 // newest is u_version
   bool shows_previous_ = false;
 };
 

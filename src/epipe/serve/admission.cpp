@@ -57,9 +57,10 @@ void admit(const nlohmann::json& json, int worker, const SessionLimits& limits, 
   }
   const int needed = in_flight(plan, worker);
   if (needed > limits.in_flight && plan.delay > 0) {
-    throw std::invalid_argument(fmt::format("--delay 1 with {} chunks holds {} micro-batches here at once, but this server allows {}; "
-                                            "use fewer --chunks, or leave --delay out",
-                                            plan.chunks, needed, limits.in_flight));
+    throw std::invalid_argument(
+        fmt::format("--delay 1 with {} chunks holds {} micro-batches here at once, but this server allows {}; "
+                    "use fewer --chunks, or leave --delay out",
+                    plan.chunks, needed, limits.in_flight));
   }
   if (needed > limits.in_flight) {
     throw std::invalid_argument(

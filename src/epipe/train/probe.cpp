@@ -186,7 +186,8 @@ Measured measure(const Registry& registry, const TrainConfig& config, session::P
 }
 
 bool wants_measuring(const TrainConfig& config) {
-  return config.delay == 0 && config.in_flight == kAutoInFlight && config.schedule_costs.empty() && !config.connect.empty() && !config.resume;
+  return config.delay == 0 && config.in_flight == kAutoInFlight && config.schedule_costs.empty() && !config.connect.empty() &&
+         !config.resume;
 }
 
 TrainConfig with_measured_costs(const Registry& registry, TrainConfig config, session::PeerConnector& connector,

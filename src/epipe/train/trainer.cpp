@@ -249,8 +249,8 @@ class Loop {
 
   static void check_finite(const DoneStep& step) {
     if (step.loss_scale || std::isfinite(step.result.loss)) return;
-    throw std::runtime_error(fmt::format("step {}: the loss is {}; expected a finite one: lower --lr, or use --clip or --warmup",
-                                         step.step, step.result.loss));
+    throw std::runtime_error(
+        fmt::format("step {}: the loss is {}; expected a finite one: lower --lr, or use --clip or --warmup", step.step, step.result.loss));
   }
 
   void commit(DoneStep step) {
