@@ -67,10 +67,12 @@ TEST(Npy, NamesWhatIsWrong) {
   EXPECT_NE(npy_error(npy("{'descr': '<f4', 'fortran_order': False, 'shape': 3}", 12)).find("tuple"), std::string::npos);
   EXPECT_NE(npy_error(npy("{'descr': '<f4', 'fortran_order': False, 'shape': (4294967296, 4294967296), }", 12)).find("does not fit"),
             std::string::npos);
-  for (const std::string shape : {"(0, 4294967296, 4294967296)", "(4294967296, 4294967296, 0)", "(" + std::string(66, '1') + ")",
-                                  "(" + std::string("1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1)")}) {
-    EXPECT_FALSE(parse_npy(npy("{'descr': '<f4', 'fortran_order': True, 'shape': " + shape + ", }", shape.starts_with("(1") ? 4 : 0)).ok())
-        << shape;
+  const std::string many_dims = "(1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1)";
+  const std::string large_number = "(" + std::string(66, '1') + ")";
+  for (const std::string& shape : {std::string("(0, 4294967296, 4294967296)"), std::string("(4294967296, 4294967296, 0)"), large_number,
+                                   many_dims}) {
+    const std::string header = "{'descr': '<f4', 'fortran_order': True, 'shape': " + shape + ", }";
+    EXPECT_FALSE(parse_npy(npy(header, shape.starts_with("(1") ? 4 : 0))) << shape;
   }
   EXPECT_NE(npy_error(npy(good, 12, 9)).find("version"), std::string::npos);
   EXPECT_NE(npy_error(npy("{'descr':", 0)).find("expected descr"), std::string::npos);
