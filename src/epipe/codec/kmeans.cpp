@@ -125,7 +125,8 @@ class KMeans final : public Codec {
     Unwritten room(out, kernels::packed_bytes(values.size(), bits_));
     const MutableBytes codes = room.span();
     for_parts(options_.pool, values.size(), 64, [&](std::size_t, std::size_t begin, std::size_t end) {
-      options_.kernels->encode_search(values.subspan(begin, end - begin), thresholds, bits_, codes.subspan(begin * bits_ / 8));
+      const MutableBytes part = codes.subspan(begin * bits_ / 8, kernels::packed_bytes(end - begin, bits_));
+      options_.kernels->encode_search(values.subspan(begin, end - begin), thresholds, bits_, part);
     });
     room.written();
     return {};

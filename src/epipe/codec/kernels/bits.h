@@ -7,7 +7,8 @@
 
 namespace epipe::kernels {
 
-// Appends fields of 1 to 56 bits, LSB first, to bytes that are large enough. The last byte is filled up with zeros.
+// Appends fields of 1 to 56 bits, LSB first, to bytes that are large enough; may write to all of them. The last byte is filled up with
+// zeros.
 class BitWriter {
  public:
   explicit BitWriter(MutableBytes out) : out_(out) {}

@@ -102,7 +102,8 @@ struct Kernels {
   void (*encode_runs)(std::span<const float> x, const RunTable& runs, MutableBytes out);
   void (*decode_runs)(ByteView in, const RunTable& runs, std::span<float> out);
 
-  // code = the number of thresholds[1...] that x reaches; thresholds holds 2^bits ascending values, the first is ignored.
+  // code = the number of thresholds[1...] that x reaches; thresholds holds 2^bits ascending values, the first is ignored. `out` holds
+  // packed_bytes(x.size(), bits) bytes and no more: all of them may be written.
   void (*encode_search)(std::span<const float> x, std::span<const float> thresholds, unsigned bits, MutableBytes out);
   // x' = table[code]; codes beyond the table give its last entry.
   void (*decode_table)(ByteView in, std::span<const float> table, unsigned bits, std::span<float> out);
