@@ -155,10 +155,10 @@ void check(ConfigFields& fields, const DecoderConfig& c) {
   if (c.heads % c.key_value_heads != 0) {
     fields.complain(fmt::format("{} key-value heads do not divide {} heads", c.key_value_heads, c.heads));
   }
+  if (weights_of(c) > static_cast<double>(kMaxDecoderWeights)) fields.complain("expected sizes of a model with at most 2^40 weights");
   if (c.head_dim < kLeastHeadDim || c.head_dim > kMostHeadDim || c.head_dim % 2 != 0) {
     fields.complain(fmt::format("expected an even head_dim from {} to {}, got {}", kLeastHeadDim, kMostHeadDim, c.head_dim));
   }
-  if (weights_of(c) > static_cast<double>(kMaxDecoderWeights)) fields.complain("expected sizes of a model with at most 2^40 weights");
 }
 
 }  // namespace
