@@ -458,7 +458,7 @@ NamedTensors LocalTrainer::weights(std::size_t layer, bool trained_only) const {
 }
 
 void LocalTrainer::load(std::size_t layer, const NamedTensors& from) {
-  if (layer >= layers_.size()) throw std::invalid_argument(fmt::format("there is no layer {}", layer));
+  if (layer >= layers_.size() || !layers_[layer]) throw std::invalid_argument(fmt::format("layer {} is not run here", layer));
   disconnect();
   forget_step();
   const NamedTensors own = weights(layer);
