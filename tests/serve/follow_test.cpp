@@ -73,8 +73,10 @@ TEST(FollowedLink, ThatDropsAndComesBackHasTheBitsItHasRoomFor) {
   const auto changes = rates_in(run_dir);
   EXPECT_EQ(changes[0].at("step"), 0);
   EXPECT_NEAR(changes[0].at("up_MBps").get<double>(), 12, 4) << "of 12.5";
-  EXPECT_NEAR(changes[1].at("up_MBps").get<double>(), 0.6, 0.2) << "of 0.625";
-  EXPECT_NEAR(changes[1].at("down_MBps").get<double>(), 0.6, 0.2);
+  for (const char* const way : {"up_MBps", "down_MBps"}) {  // of 0.625, and what the token bucket had saved
+    EXPECT_GT(changes[1].at(way).get<double>(), 0.4) << way;
+    EXPECT_LT(changes[1].at(way).get<double>(), 1.2) << way;
+  }
   EXPECT_GE(bits_of(changes[1]), 4 * 0.5) << "what the codec says, four times";
   EXPECT_GT(bits_of(changes[0]), bits_of(changes[1]));
   EXPECT_GT(bits_of(changes[2]), bits_of(changes[1]));
