@@ -114,7 +114,7 @@ void change(const Setting&, std::vector<CodecAt>*& value) { *value = {{1, false,
 template <typename Number>
 void change(const Setting& setting, Number*& value) {
   const Number before = *value;
-  for (const double other : {2.0, 3.0, 0.5, 0.25}) {
+  for (const double other : {2.0, 3.0, 1.0, 0.5, 0.25}) {
     *value = static_cast<Number>(other);
     if (*value != before && setting.complaint(setting.text()).empty()) return;
   }

@@ -30,7 +30,7 @@ class EntropyAttack : public ::testing::Test {
 };
 
 TEST_F(EntropyAttack, KindThatDoesNotExist) {
-  payload_[0] = std::byte{6};
+  payload_[0] = std::byte{7};
   expect_refused("kind");
 }
 TEST_F(EntropyAttack, BlocksThatDoNotExist) {

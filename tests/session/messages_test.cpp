@@ -363,7 +363,7 @@ TEST(Messages, NameWhatIsWrongWithThem) {
   constexpr std::size_t kSave = index_in<SaveCommand>(static_cast<Command*>(nullptr));
   EXPECT_EQ(error("{}", kSave), "");
   EXPECT_EQ(error("[]", kSave), "bad_message: a message of a peer is not a JSON object");
-  EXPECT_EQ(error("{}", 200), "bad_message: a message of a peer is of no known kind, expected one of 17");
+  EXPECT_EQ(error("{}", 200), "bad_message: a message of a peer is of no known kind, expected one of 19");
   EXPECT_EQ(error("{}", kStep), "bad_message: the message step has no proper epoch");
   EXPECT_EQ(error(R"({"a":1,"a":2})", kSave), "bad_message: a message of a peer has a key twice");
   EXPECT_EQ(error(R"({"a":[[[[[[[[1]]]]]]]]})", kSave), "bad_message: a message of a peer is nested deeper than 8");
