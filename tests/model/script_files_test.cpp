@@ -60,7 +60,7 @@ TEST_F(InstalledScripts, AreAllThereIs) {
   const std::string unknown = refusal(server(), "torchscript:sha256=" + other);
   EXPECT_NE(unknown.find(other), std::string::npos) << unknown;
   EXPECT_NE(unknown.find("epipe serve --models DIR"), std::string::npos) << unknown;
-  EXPECT_NE(refusal(builtin_models(), "torchscript:sha256=" + hash()).find("there is not a TorchScript file"), std::string::npos);
+  EXPECT_NE(refusal(builtin_models(), "torchscript:sha256=" + hash()).find("there is no TorchScript file"), std::string::npos);
 }
 
 TEST_F(InstalledScripts, AreFoundByNoPath) {
