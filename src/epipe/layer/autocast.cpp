@@ -1,5 +1,6 @@
 #include "epipe/layer/autocast.h"
 
+#include <ATen/Context.h>
 #include <ATen/autocast_mode.h>
 #include <fmt/format.h>
 #include <torch/csrc/autograd/generated/variable_factories.h>
@@ -40,6 +41,18 @@ ScalarType scalar_type(Precision precision) {
   return precision == Precision::kBf16 ? torch::kBFloat16 : precision == Precision::kFp16 ? torch::kHalf : torch::kFloat32;
 }
 
+bool computes(DeviceType device, Precision precision) {
+  try {
+    const torch::NoGradGuard no_grad;
+    const Autocast autocast(device, precision, false);
+    const auto ones = [&](torch::IntArrayRef shape) { return torch::ones(shape, torch::dtype(torch::kFloat32).device(device)); };
+    return torch::conv2d(ones({1, 2, 3, 3}), ones({2, 2, 3, 3})).scalar_type() == scalar_type(precision) &&
+           torch::matmul(ones({2, 3}), ones({3, 2})).scalar_type() == scalar_type(precision);
+  } catch (const std::exception&) {  // c10's, or oneDNN's own
+    return false;
+  }
+}
+
 }  // namespace
 
 Precision parse_precision(const std::string& name) {
@@ -58,17 +71,16 @@ std::string to_string(Precision precision) {
   return "";
 }
 
+// LibTorch gives bf16 to oneDNN where the CPU has AVX-512, even if oneDNN is limited to less and has no bf16 then. Without oneDNN LibTorch
+// computes it itself.
 bool can_compute(DeviceType device, Precision precision) {
-  if (precision == Precision::kFp32) return true;
-  try {
-    const torch::NoGradGuard no_grad;
-    const Autocast autocast(device, precision, false);
-    const auto ones = [&](torch::IntArrayRef shape) { return torch::ones(shape, torch::dtype(torch::kFloat32).device(device)); };
-    return torch::conv2d(ones({1, 2, 3, 3}), ones({2, 2, 3, 3})).scalar_type() == scalar_type(precision) &&
-           torch::matmul(ones({2, 3}), ones({3, 2})).scalar_type() == scalar_type(precision);
-  } catch (const c10::Error&) {
-    return false;
-  }
+  if (precision == Precision::kFp32 || computes(device, precision)) return true;
+  at::Context& context = at::globalContext();
+  if (device != torch::kCPU || precision != Precision::kBf16 || !context.userEnabledMkldnn()) return false;
+  context.setUserEnabledMkldnn(false);
+  if (computes(device, precision)) return true;
+  context.setUserEnabledMkldnn(true);
+  return false;
 }
 
 ScalarType product_type(const torch::Tensor& x) {

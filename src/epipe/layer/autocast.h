@@ -15,7 +15,8 @@ enum class Precision : std::uint8_t { kFp32, kBf16, kFp16 };
 Precision parse_precision(const std::string& name);
 std::string to_string(Precision precision);
 
-// Whether this LibTorch can convolve and multiply in this precision on such a device; found by trying.
+// Whether this LibTorch can convolve and multiply in this precision on such a device; found by trying. Where only oneDNN stands in the way,
+// the process computes without it from then on.
 bool can_compute(torch::DeviceType device, Precision precision);
 
 // The type in which this thread computes products of x: the autocast type, or x's own.
