@@ -66,6 +66,24 @@ TEST(Price, AddsTheOptimizerOfTheClientAndWhatTheServersIsLater) {
   EXPECT_NEAR(Pricer(inputs).price(ring_of(1, 3, 1)).seconds, without + 0.2 - 16e-3, 1e-9);
 }
 
+// 16 micro-batches in a ring with a server 0.1 s away.
+TEST(Order, IsForTheDelayWhereThatIsFaster) {
+  Inputs inputs = random_inputs(1, 6);
+  inputs.batch = 64;
+  inputs.link = {1e7, 1e7, 0.1, 0};
+  inputs.codecs = {{"auto:2", 2, 200, 1e-9, 1e-9, 1e-6}};
+  const Choice choice{{1, 5}, {0, 1, 0}, 16, {{0, 0}, {0, 0}}, "1f1b", 8};
+  Pricer pricer(inputs);
+  const Priced best = pricer.best_order(choice);
+  EXPECT_LT(best.price.seconds, 0.9 * pricer.price(choice).seconds);
+  EXPECT_EQ(best.choice.costs, schedule::rounded(best.choice.costs)) << "as a run's settings say it";
+  EXPECT_DOUBLE_EQ(pricer.price(best.choice).seconds, best.price.seconds) << "the choice says all";
+  inputs.link.delay = 0;
+  Pricer near(inputs);
+  const Priced here = near.best_order({{1, 5}, {0, 1, 0}, 1, {{0, 0}, {0, 0}}, "gpipe", 0});
+  EXPECT_TRUE(here.choice.costs.forward.empty()) << "one micro-batch has one order";
+}
+
 TEST(Bindings, NameWhatIsSlow) {
   const auto binds = [](const std::function<void(Inputs&)>& change) {
     Inputs inputs = equal_inputs(6);

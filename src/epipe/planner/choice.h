@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "epipe/planner/inputs.h"
+#include "epipe/schedule/costs.h"
 
 namespace epipe::planner {
 
@@ -24,6 +25,7 @@ struct Choice {
   std::vector<CutCodecs> codecs;  // by cut
   std::string schedule;
   int in_flight = 0;  // most micro-batches that a stage may hold; 0: as the schedule limits them
+  schedule::Costs costs{};  // that the actions are ordered for; empty: equal ones
 
   bool operator==(const Choice&) const = default;
 };

@@ -39,8 +39,9 @@ void make_free(Worker& worker) {
 Result<schedule::Schedule> make_schedule(const Choice& choice) {
   const auto generator = schedule::find_generator(choice.schedule);
   if (!generator) return generator.error();
-  const auto costs = schedule::slot_costs(static_cast<int>(choice.place.size()), generator.value().splits_backward);
-  return schedule::generate(choice.schedule, {choice.place}, choice.chunks, costs, choice.in_flight);
+  const auto equal = [&] { return schedule::slot_costs(static_cast<int>(choice.place.size()), generator.value().splits_backward); };
+  return schedule::generate(choice.schedule, {choice.place}, choice.chunks, choice.costs.forward.empty() ? equal() : choice.costs,
+                            choice.in_flight);
 }
 
 Pricer::Pricer(const Inputs& inputs) : inputs_(inputs), sums_(inputs) {}
@@ -49,7 +50,9 @@ const schedule::Schedule& Pricer::schedule_of(const Choice& choice) {
   const auto key = std::tuple(choice.schedule, choice.place, choice.chunks, choice.in_flight);
   const auto found = schedules_.find(key);
   if (found != schedules_.end()) return found->second;
-  return schedules_.emplace(key, value_of(make_schedule(choice))).first->second;
+  Choice equal = choice;
+  equal.costs = {};
+  return schedules_.emplace(key, value_of(make_schedule(equal))).first->second;
 }
 
 // Seconds of the optimizer, by worker.
@@ -96,7 +99,23 @@ std::vector<double> Pricer::memory(const Choice& choice, const std::vector<int>&
 
 Price Pricer::price(const Choice& choice) {
   const StageCosts costs = stage_costs(inputs_, sums_, choice);
-  const schedule::Schedule& order = schedule_of(choice);
+  return price(choice, costs, choice.costs.forward.empty() ? schedule_of(choice) : value_of(make_schedule(choice)));
+}
+
+Priced Pricer::best_order(Choice choice) {
+  const StageCosts costs = stage_costs(inputs_, sums_, choice);
+  choice.costs = {};
+  const schedule::Schedule& equal = schedule_of(choice);
+  Priced best{choice, price(choice, costs, equal)};
+  choice.costs = order_costs(inputs_, costs);
+  const schedule::Schedule own = value_of(make_schedule(choice));
+  if (own.per_worker == equal.per_worker) return best;
+  Price cost = price(choice, costs, own);
+  if (cost.seconds < best.price.seconds) best = {std::move(choice), std::move(cost)};
+  return best;
+}
+
+Price Pricer::price(const Choice& choice, const StageCosts& costs, const schedule::Schedule& order) const {
   const auto timeline = value_of(simulate(order, simulator_costs(costs, splits(order)), simulator_resources(inputs_, costs)));
   Price price;
   price.seconds = std::max(timeline.makespan + update_seconds(choice, costs), load_seconds());

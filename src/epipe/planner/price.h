@@ -17,8 +17,11 @@ class Pricer {
   explicit Pricer(const Inputs& inputs);  // valid, and outlives this
 
   const LayerSums& sums() const { return sums_; }
+  // Ordered for equal costs.
   const schedule::Schedule& schedule_of(const Choice& choice);
   Price price(const Choice& choice);
+  // Ordered for equal costs or for its own, whichever takes less time.
+  Priced best_order(Choice choice);
 
   // Seconds of worker 0's optimizer: no step does without.
   double client_update(const Choice& choice) const { return updates(choice)[0]; }
@@ -28,6 +31,7 @@ class Pricer {
   std::vector<double> memory(const Choice& choice, const std::vector<int>& live) const;
 
  private:
+  Price price(const Choice& choice, const StageCosts& costs, const schedule::Schedule& order) const;
   std::vector<double> updates(const Choice& choice) const;
   double update_seconds(const Choice& choice, const StageCosts& costs) const;
 

@@ -207,9 +207,8 @@ class Search {
         ++considered_;
         if (!fits(choice, pricer_.schedule_of(choice).live_limit)) continue;
         ++simulated_;
-        Price cost = pricer_.price(choice);
-        fastest_ = std::min(fastest_, cost.seconds);
-        priced_.push_back({choice, std::move(cost)});
+        priced_.push_back(pricer_.best_order(choice));
+        fastest_ = std::min(fastest_, priced_.back().price.seconds);
       }
     }
   }

@@ -105,6 +105,16 @@ StageCosts stage_costs(const Inputs& inputs, const LayerSums& sums, const Choice
   return costs;
 }
 
+schedule::Costs order_costs(const Inputs& inputs, const StageCosts& costs) {
+  schedule::Costs result = simulator_costs(costs, /*splits_backward=*/false);
+  const auto besides = [](const Crossing& c) { return c.encode + c.decode + 2 * c.carry; };
+  for (std::size_t cut = 0; cut < costs.crossing_forward.size(); ++cut) {
+    const double way = costs.place[cut] != costs.place[cut + 1] ? inputs.link.delay : 0;
+    result.delay.push_back(way + std::max(besides(costs.crossing_forward[cut]), besides(costs.crossing_backward[cut])));
+  }
+  return rounded(std::move(result));
+}
+
 schedule::Costs simulator_costs(const StageCosts& costs, bool splits_backward) {
   schedule::Costs result;
   result.forward = costs.forward;

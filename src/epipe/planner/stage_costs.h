@@ -73,6 +73,9 @@ StageCosts stage_costs(const Inputs& inputs, const LayerSums& sums, const Choice
 // What one direction of a cut costs with a codec: frames of `samples` samples of what leaves this layer, from one worker to another.
 Crossing crossing(const Inputs& inputs, std::size_t layer, double samples, std::size_t codec, int from, int to);
 
+// For the order of the actions, to three digits: what codecs and cores take of a frame's way counts as delay.
+schedule::Costs order_costs(const Inputs& inputs, const StageCosts& costs);
+
 // For the simulator.
 schedule::Costs simulator_costs(const StageCosts& costs, bool splits_backward);
 schedule::Resources simulator_resources(const Inputs& inputs, const StageCosts& costs);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <cstdlib>
 
 namespace epipe::schedule {
 namespace {
@@ -50,6 +51,14 @@ Costs equal_costs(int stages, double forward, double backward, double transfer) 
           {},
           {},
           {}};
+}
+
+Costs rounded(Costs costs) {
+  for (auto values : {&Costs::forward, &Costs::backward, &Costs::transfer_forward, &Costs::transfer_backward, &Costs::backward_input,
+                      &Costs::backward_weights, &Costs::delay}) {
+    for (double& value : costs.*values) value = std::strtod(fmt::format("{:.3g}", value).c_str(), nullptr);
+  }
+  return costs;
 }
 
 Costs slot_costs(int stages, bool splits_backward) { return equal_costs(stages, 1, splits_backward ? 2 : 1); }

@@ -20,11 +20,15 @@ struct Costs {
   double of(const Action& action) const { return of(action.kind, action.stage); }
   double transfer(Direction direction, int cut) const;
   double delay_of(int cut) const { return delay.empty() ? 0 : delay[static_cast<std::size_t>(cut)]; }
+  bool operator==(const Costs&) const = default;
 };
 
 Costs equal_costs(int stages, double forward, double backward, double transfer = 0);
 // Every action takes 1, transfers nothing. Where backwards are split, a whole one takes 2, as Bi and Bw together do.
 Costs slot_costs(int stages, bool splits_backward);
+
+// To three digits, as a run's settings carry them.
+Costs rounded(Costs costs);
 
 // One finite value of at least 0 for each stage and cut.
 Result<void> check(const Costs& costs, int stages);

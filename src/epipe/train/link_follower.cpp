@@ -63,7 +63,7 @@ LinkFollower::LinkFollower(RunParts& run, FollowOptions options)
     options_.probe = [&run](std::uint64_t up, std::uint64_t down) { return run.coordinator->probe_link(up, down); };
   }
   const Plan& plan = run.plan;
-  choice_ = {plan.cuts, plan.place, plan.chunks, {}, plan.schedule, plan.in_flight};
+  choice_ = {plan.cuts, plan.place, plan.chunks, {}, plan.schedule, plan.in_flight, plan.costs};
   for (const auto& codecs : plan.codecs) {
     choice_.codecs.push_back({index_of(options_.costs, codecs.forward), index_of(options_.costs, codecs.backward)});
   }

@@ -14,6 +14,7 @@
 #include "epipe/train/cost_tables.h"
 #include "epipe/train/local_setup.h"
 #include "epipe/train/measure_server.h"
+#include "epipe/train/schedule_costs.h"
 
 namespace epipe::train {
 namespace {
@@ -298,7 +299,10 @@ TrainConfig with_choice(TrainConfig config, const Inputs& inputs, const planner:
   config.place = choice.place;
   config.chunks = choice.chunks;
   config.schedule = choice.schedule;
-  if (config.in_flight != "auto") config.in_flight = choice.in_flight > 0 ? fmt::to_string(choice.in_flight) : "";
+  if (config.in_flight != kAutoInFlight) {
+    config.in_flight = choice.in_flight > 0 ? fmt::to_string(choice.in_flight) : "";
+    config.schedule_costs = costs_text(choice.costs);
+  }
   config.codec_forward.clear();
   config.codec_backward.clear();
   config.codec_at.clear();
