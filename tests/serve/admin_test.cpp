@@ -115,6 +115,59 @@ TEST(AdminSocket, IsForItsOwnerAloneAndReplacesWhatAKilledServerLeft) {
   EXPECT_THROW(AdminSocket(state, nullptr), std::runtime_error) << "a link leads elsewhere";
 }
 
+TEST(AdminSocket, ASilentServerIsNotOneThatHasEnded) {
+  const TempFolder folder;
+  std::atomic<bool> over = false;
+  {
+    const AdminSocket admin(folder.file("state"), [&](const AdminRequest&) {
+      while (!over) std::this_thread::sleep_for(std::chrono::milliseconds(10));
+      return json{{"fine", true}};
+    });
+    try {
+      ask_server(folder.file("state"), {}, 0.5);
+      ADD_FAILURE() << "no error";
+    } catch (const NoServer& error) {
+      ADD_FAILURE() << "it runs: " << error.what();
+    } catch (const std::runtime_error& error) {
+      EXPECT_EQ(std::string(error.what()).find("expected an answer from the server of " + folder.file("state") + " within"), 0U)
+          << error.what();
+    }
+    over = true;
+  }
+  EXPECT_THROW(ask_server(folder.file("state"), {}), NoServer);
+}
+
+TEST(Admin, WaitingForAServerThatFallsSilentIsAnError) {
+  const TempFolder folder;
+  std::atomic<bool> over = false;
+  const AdminSocket admin(folder.file("state"), [&](const AdminRequest& request) {
+    while (request.kind == AdminRequest::Kind::kStatus && !over) std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    return json::object();
+  });
+  const auto waited = run_program("serve drain --json --wait --state-dir " + folder.file("state"));
+  over = true;
+  EXPECT_EQ(waited.code, 1) << waited.output;
+  EXPECT_EQ(waited.output.find("the server has ended"), std::string::npos) << waited.output;
+  EXPECT_NE(waited.output.find("cannot tell whether it has ended: expected an answer"), std::string::npos) << waited.output;
+}
+
+// As one that ends just now does.
+TEST(AdminSocket, AServerThatHangsUpIsToldFromOneThatIsSilent) {
+  const TempFolder folder;
+  ASSERT_EQ(::mkdir(folder.file("admin").c_str(), 0700), 0);
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  folder.file("admin/socket").copy(address.sun_path, sizeof(address.sun_path) - 1);
+  const int listening = ::socket(AF_UNIX, SOCK_STREAM, 0);
+  ASSERT_EQ(::bind(listening, reinterpret_cast<const sockaddr*>(&address), sizeof(address)), 0);
+  ASSERT_EQ(::listen(listening, 1), 0);
+  std::thread hangs_up([listening] { ::close(::accept(listening, nullptr, nullptr)); });
+  EXPECT_THROW(ask_server(folder.path(), {}), ServerHungUp);
+  hangs_up.join();
+  ::close(listening);
+  EXPECT_THROW(ask_server(folder.path(), {}), NoServer) << "its socket is still there";
+}
+
 TEST(Admin, WithoutAServerIsAClearSentence) {
   const TempFolder folder;
   for (const std::string command : {"status", "drain", "end 1234abcd"}) {

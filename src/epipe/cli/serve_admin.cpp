@@ -102,16 +102,17 @@ void show(const AdminFlags& flags, const json& status) {
   }
 }
 
-// Waits until no server answers any more.
+// Waits until no server listens any more. One that listens and is silent has not ended: Failure.
 void wait_for_end(const AdminFlags& flags) {
-  AdminFlags again = flags;
-  again.request = {};
   while (true) {
     std::this_thread::sleep_for(std::chrono::milliseconds(200));
     try {
-      (void)serve::ask_server(again.state_dir, again.request);
-    } catch (const std::runtime_error&) {
+      (void)serve::ask_server(flags.state_dir, {});
+    } catch (const serve::NoServer&) {
       return fmt::print("the server has ended\n");
+    } catch (const serve::ServerHungUp&) {  // it closes its socket next
+    } catch (const std::runtime_error& error) {
+      throw Failure(fmt::format("cannot tell whether it has ended: {}", error.what()));
     }
   }
 }

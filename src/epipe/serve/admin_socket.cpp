@@ -9,10 +9,12 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <cmath>
 #include <cstring>
 #include <nlohmann/json.hpp>
 #include <stdexcept>
 
+#include "epipe/base/clock.h"
 #include "epipe/base/file.h"
 #include "epipe/base/printable.h"
 
@@ -26,7 +28,6 @@ constexpr const char* kSocketName = "socket";
 constexpr int kWaiting = 16;  // clients waiting for their turn
 constexpr double kAskSeconds = 2;
 constexpr double kTakeSeconds = 5;
-constexpr double kAnswerSeconds = 20;  // with many clients at once
 constexpr std::size_t kMaxAnswerBytes = 16 << 20;
 
 std::string admin_folder(const std::string& state_dir) { return state_dir + "/admin"; }
@@ -80,8 +81,25 @@ json error_of(const std::string& text) { return {{"error", text}}; }
   if (reason == EACCES || reason == EPERM) {
     throw std::runtime_error(fmt::format("the server of {} is another user's; ask as that user, or as root", state_dir));
   }
-  throw std::runtime_error(
-      fmt::format("no server runs with --state-dir {}; start it with \"epipe serve\", or name the folder that it has", state_dir));
+  if (reason == ENOENT || reason == ENOTDIR || reason == ECONNREFUSED) {
+    throw NoServer(
+        fmt::format("no server runs with --state-dir {}; start it with \"epipe serve\", or name the folder that it has", state_dir));
+  }
+  throw std::runtime_error(fmt::format("cannot ask the server of {}: {}", state_dir, std::strerror(reason)));
+}
+
+[[noreturn]] void fail_to_hear(const std::string& state_dir, double seconds) {
+  throw std::runtime_error(fmt::format("expected an answer from the server of {} within {:.0f} s, got none; it still runs: its log may say why",
+                                       state_dir, seconds));
+}
+
+// Waits while too many others do.
+void connect_to(const Socket& socket, const sockaddr_un& address, const std::string& state_dir, double seconds) {
+  const timeval most{static_cast<time_t>(seconds), static_cast<suseconds_t>(1e6 * (seconds - std::floor(seconds)))};
+  ::setsockopt(socket.fd(), SOL_SOCKET, SO_SNDTIMEO, &most, sizeof(most));
+  if (::connect(socket.fd(), reinterpret_cast<const sockaddr*>(&address), sizeof(address)) == 0) return;
+  if (errno == EAGAIN) fail_to_hear(state_dir, seconds);
+  fail_to_connect(state_dir, errno);
 }
 
 }  // namespace
@@ -131,19 +149,21 @@ void AdminSocket::answer(const Socket& client) const {
   (void)client.write(reply.dump(-1, ' ', true, json::error_handler_t::replace) + "\n", kTakeSeconds);
 }
 
-json ask_server(const std::string& state_dir, const AdminRequest& request) {
+json ask_server(const std::string& state_dir, const AdminRequest& request, double seconds) {
   const Socket folder = open_folder(admin_folder(state_dir));
   if (folder.fd() < 0) fail_to_connect(state_dir, errno);
   const sockaddr_un address = address_in(folder);
   const Socket socket(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  if (::connect(socket.fd(), reinterpret_cast<const sockaddr*>(&address), sizeof(address)) != 0) fail_to_connect(state_dir, errno);
+  connect_to(socket, address, state_dir, seconds);
   struct stat owner {};
   if (::fstat(folder.fd(), &owner) != 0 || peer_of(socket) != owner.st_uid) {
     throw std::runtime_error(fmt::format("who listens in {} is not its owner; nothing was asked", admin_folder(state_dir)));
   }
-  const std::string line = socket.write(to_line(request), kAskSeconds) ? socket.read_until("\n", kMaxAnswerBytes, kAnswerSeconds) : "";
+  const Stopwatch watch;
+  const std::string line = socket.write(to_line(request), kAskSeconds) ? socket.read_until("\n", kMaxAnswerBytes, seconds) : "";
   const json answer = json::parse(line, nullptr, false);
-  if (!answer.is_object()) throw std::runtime_error(fmt::format("the server of {} does not answer; its log may say why", state_dir));
+  if (!answer.is_object() && watch.seconds() >= seconds) fail_to_hear(state_dir, seconds);
+  if (!answer.is_object()) throw ServerHungUp(fmt::format("the server of {} hung up without an answer; its log may say why", state_dir));
   if (const auto error = answer.find("error"); error != answer.end() && error->is_string()) {
     throw std::runtime_error(printable(error->get<std::string>()));
   }

@@ -3,6 +3,7 @@
 #include <atomic>
 #include <functional>
 #include <nlohmann/json_fwd.hpp>
+#include <stdexcept>
 #include <string>
 #include <thread>
 
@@ -35,8 +36,21 @@ class AdminSocket {
   std::thread thread_;
 };
 
-// Sends a request to the server with this state folder. Throws std::runtime_error if none runs, if it is another user's, or with the
-// server's error.
-nlohmann::json ask_server(const std::string& state_dir, const AdminRequest& request);
+// Nobody listens in the state folder: the server has not begun, or has ended.
+class NoServer : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
+// It took the request and closed the connection: it ends, or has no memory for an answer.
+class ServerHungUp : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
+// Sends a request to the server with this state folder. Throws NoServer if none runs, ServerHungUp, and std::runtime_error if it is another
+// user's, if no answer comes within `seconds`, or with the server's error.
+inline constexpr double kAnswerSeconds = 20;  // with many clients at once
+nlohmann::json ask_server(const std::string& state_dir, const AdminRequest& request, double seconds = kAnswerSeconds);
 
 }  // namespace epipe::serve
