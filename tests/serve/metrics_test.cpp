@@ -136,6 +136,57 @@ TEST(Metrics, OfAServerCountRefusalsAndKilledSessionsByReason) {
   EXPECT_EQ(client->wait(30), 1);
 }
 
+TEST(Metrics, ReconnectsAndTheAgeOfCheckpointsAreSeenAtBothEnds) {
+  Split split(1);
+  const int port = transport::free_port();
+  const int own = transport::free_port();
+  const Arguments shown = {"--metrics", "127.0.0.1:" + std::to_string(port)};
+  split.start_server(0, shown);
+  EXPECT_EQ(scrape(port).at("epipe_checkpoint_timestamp_seconds"), 0) << "no session";
+  const auto saved = [](Scraped& s) { return s["epipe_checkpoint_timestamp_seconds"] > 0; };
+  auto client = split.start_client(split.file("run"), kRun + Arguments{"--max-steps", "100000", "--checkpoint-every", "2"});
+  Scraped scraped = scrape_until(port, saved);
+  EXPECT_NEAR(scraped["epipe_checkpoint_timestamp_seconds"], static_cast<double>(::time(nullptr)), 60);
+  EXPECT_EQ(scraped["epipe_reconnects_total"], 0) << "its first connection is none";
+  client->signal(SIGKILL);
+  client->wait(10);
+  client = split.start_client(split.file("run"), {"--resume", "--metrics", "127.0.0.1:" + std::to_string(own)});
+  scrape_until(port, [](Scraped& s) { return s["epipe_reconnects_total"] == 1; });
+  ASSERT_TRUE(client->says("metrics at", 30)) << client->log();
+  scrape_until(own, saved);
+  EXPECT_EQ(scrape(own).at("epipe_reconnects_total"), 0);
+  split.server(0).signal(SIGKILL);
+  split.server(0).wait(10);
+  split.start_server(0, shown);
+  scraped = scrape_until(port, [](Scraped& s) { return s["epipe_reconnects_total"] > 0; });
+  scrape_until(own, [](Scraped& s) { return s["epipe_reconnects_total"] > 0 && s["epipe_connected"] == 1; });
+  scrape_until(port, saved);
+  client->signal(SIGTERM);
+  EXPECT_EQ(client->wait(60), 0) << client->log();
+  scrape_until(port, [](Scraped& s) { return s["epipe_sessions"] == 0 && s["epipe_checkpoint_timestamp_seconds"] == 0; });
+}
+
+// The table of docs/operate.md has the reasons that a server counts, no more and no fewer.
+TEST(Metrics, ReasonsOfRefusalsAreThoseOfTheManual) {
+  Split split(1);
+  const int port = transport::free_port();
+  split.start_server(0, {"--metrics", "127.0.0.1:" + std::to_string(port)});
+  std::set<std::string> counted;
+  const std::regex label(R"x(epipe_refusals_total\{reason="([a-z_]+)"\})x");
+  for (const auto& [key, value] : scrape(port)) {
+    std::smatch found;
+    if (std::regex_match(key, found, label)) counted.insert(found[1]);
+  }
+  const std::string manual = file_bytes(std::string(EPIPE_SOURCE_DIR) + "/docs/operate.md");
+  const auto row = manual.find("| `epipe_refusals_total{reason}` | ");
+  ASSERT_NE(row, std::string::npos);
+  const std::string said = manual.substr(row, manual.find('\n', row) - row);
+  std::set<std::string> listed;
+  const std::regex word("`([a-z_]+)`");
+  for (auto it = std::sregex_iterator(said.begin(), said.end(), word); it != std::sregex_iterator(); ++it) listed.insert((*it)[1]);
+  EXPECT_EQ(counted, listed);
+}
+
 TEST(Metrics, ADrainingServerSaysSoToThoseWhoAskForItsHealth) {
   Split split(1);
   const int port = transport::free_port();
@@ -166,12 +217,13 @@ TEST(Metrics, OfARunAreThoseOfItsFile) {
   EXPECT_EQ(http_get(port, "/healthz").body, "training\n");
   Scraped scraped = scrape_until(port, [](Scraped& s) { return s["epipe_steps_total"] > 40 && s.contains("epipe_validation_loss"); });
   EXPECT_GT(scraped["epipe_checkpoints_total"], 0);
+  EXPECT_EQ(scraped["epipe_reconnects_total"], 0);
   EXPECT_NEAR(scraped["epipe_checkpoint_timestamp_seconds"], static_cast<double>(::time(nullptr)), 60);
   EXPECT_GT(scraped["epipe_learning_rate"], 0);
   for (const char* const direction : {"forward", "backward"}) {
     const std::string labels = fmt::format("{{cut=\"1\",direction=\"{}\"}}", direction);
-    EXPECT_GT(scraped["epipe_bits_per_value" + labels], 0);
-    EXPECT_GT(scraped["epipe_rel_error" + labels], 0);
+    EXPECT_NEAR(8 * scraped["epipe_bytes_per_value" + labels], 1, 1);
+    EXPECT_GT(scraped["epipe_relative_error_ratio" + labels], 0);
     EXPECT_GE(scraped["epipe_send_queue_depth" + labels], 1);
     EXPECT_NEAR(8 * scraped["epipe_wire_bytes_total" + labels] / scraped["epipe_values_total" + labels], 1, 1);
   }
@@ -202,6 +254,29 @@ TEST(Metrics, WhereTheyCannotBeShownIsSaidAtTheStart) {
     EXPECT_EQ(run_program("serve --insecure --listen 127.0.0.1:0 --metrics " + wrong + " --state-dir " + split.file("other")).code, 2);
     EXPECT_EQ(run_program("train --max-steps 1 --metrics " + wrong + " --run-dir " + split.file("run")).code, 2);
   }
+}
+
+TEST(Metrics, PromtoolHasNothingAgainstMetricsAndRules) {
+  if (std::system("command -v promtool > /dev/null") != 0) GTEST_SKIP() << "promtool is not installed (Debian: in the package prometheus)";
+  Split split(1);
+  const int port = transport::free_port();
+  const int own = transport::free_port();
+  split.start_server(0, {"--metrics", "127.0.0.1:" + std::to_string(port)});
+  const auto client = split.start_client(
+      split.file("run"), kRun + Arguments{"--codec", "auto", "--metrics", "127.0.0.1:" + std::to_string(own), "--max-steps", "100000"});
+  ASSERT_TRUE(client->says("metrics at", 30)) << client->log();
+  scrape_until(own, [](Scraped& s) { return s.contains("epipe_harm_ratio") && s.contains("epipe_validation_loss"); });
+  for (const int at : {port, own}) {
+    std::ofstream(split.file("metrics")) << http_get(at, "/metrics").body;
+    const std::string complaints = split.file("complaints");
+    EXPECT_EQ(std::system(("promtool check metrics < " + split.file("metrics") + " > " + complaints + " 2>&1").c_str()), 0)
+        << file_bytes(complaints);
+  }
+  const std::string rules = std::string(EPIPE_SOURCE_DIR) + "/tools/prometheus/alerts.yml";
+  EXPECT_EQ(std::system(("promtool check rules " + rules + " > " + split.file("rules") + " 2>&1").c_str()), 0)
+      << file_bytes(split.file("rules"));
+  client->signal(SIGTERM);
+  EXPECT_EQ(client->wait(60), 0) << client->log();
 }
 
 TEST(Metrics, DashboardAndAlertsAskForMetricsThatExist) {

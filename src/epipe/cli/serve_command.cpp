@@ -3,6 +3,7 @@
 
 #include <optional>
 
+#include "epipe/cli/build_labels.h"
 #include "epipe/cli/command.h"
 #include "epipe/cli/device_flag.h"
 #include "epipe/cli/security_flags.h"
@@ -80,6 +81,7 @@ void run_serve(const ServeFlags& flags) {
   serve::ServeConfig config = flags.config;
   check_device_exists("--device", config.device);
   config.version = EPIPE_VERSION;
+  config.build = build_labels();
   config.read_credentials = [&flags] { return read_credentials(flags); };
   serve::Credentials credentials = config.read_credentials();
   config.listen = std::move(credentials.listen);

@@ -4,6 +4,7 @@
 
 #include <chrono>
 
+#include "epipe/cli/build_labels.h"
 #include "epipe/cli/command.h"
 #include "epipe/monitor/metric_page.h"
 #include "epipe/serve/server_metrics.h"
@@ -64,7 +65,10 @@ void TrainMetrics::on_event(train::RunEvent event) {
         ++lost_;
         away_ = true;
         break;
-      case train::RunEvent::kConnectedAgain: away_ = false; break;
+      case train::RunEvent::kConnectedAgain:
+        ++reconnects_;
+        away_ = false;
+        break;
       case train::RunEvent::kCheckpointSaved:
         ++totals_.checkpoints;
         saved_at_ = unix_seconds();
@@ -97,7 +101,7 @@ void TrainMetrics::on_rate_change(const train::RateChange& change) {
 
 std::string TrainMetrics::text() const {
   MetricPage page;
-  monitor::add_process(page, EPIPE_VERSION);
+  monitor::add_process(page, build_labels());
   const std::lock_guard lock(mutex_);
   page.counter("epipe_steps_total", "committed steps since the process began", static_cast<double>(totals_.steps));
   page.counter("epipe_steps_skipped_total", "of them, skipped by loss scaling", static_cast<double>(skipped_));
@@ -114,6 +118,7 @@ std::string TrainMetrics::text() const {
     page.gauge("epipe_validation_accuracy_ratio", "after the last epoch", epoch_->val_accuracy);
   }
   page.counter("epipe_connections_lost_total", "links to servers that were lost while training", static_cast<double>(lost_));
+  page.counter("epipe_reconnects_total", "links to servers that were made again", static_cast<double>(reconnects_));
   page.gauge("epipe_connected", "0 while a lost connection is being made again", away_ ? 0 : 1);
   page.counter("epipe_checkpoints_total", "checkpoints that were saved", static_cast<double>(totals_.checkpoints));
   page.gauge("epipe_checkpoint_timestamp_seconds",

@@ -37,7 +37,8 @@ class TrainMetrics final : public train::Observer {
   std::vector<boundary::Traffic> measured_forward_;  // of the last step that measured the codecs' error
   std::vector<boundary::Traffic> measured_backward_;
   std::unique_ptr<train::EpochResult> epoch_;  // the last that ended
-  std::uint64_t lost_ = 0;
+  std::uint64_t lost_ = 0;  // connections
+  std::uint64_t reconnects_ = 0;
   std::uint64_t audits_ = 0;
   double harm_ = 0;  // of the last one
   std::uint64_t rate_changes_ = 0;

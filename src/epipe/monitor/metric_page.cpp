@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <fstream>
 #include <sstream>
@@ -40,10 +41,27 @@ double resident_bytes() {
   return pages * static_cast<double>(::sysconf(_SC_PAGESIZE));
 }
 
+// Names of the run's files that Prometheus's conventions want otherwise: base units, no abbreviations.
+struct Renamed {
+  std::string_view metric;
+  std::string_view name;
+  std::string_view help;
+  double factor;
+};
+constexpr std::array<Renamed, 2> kRenamed = {
+    {{"bits_per_value", "bytes_per_value", "wire_bytes / values", 1.0 / 8},
+     {"rel_error", "relative_error_ratio", "error_energy / signal_energy, where it was measured", 1}}};
+
+const Renamed* renamed(const Metric& metric) {
+  const auto found = std::find_if(kRenamed.begin(), kRenamed.end(), [&](const Renamed& one) { return one.metric == metric.name; });
+  return found == kRenamed.end() ? nullptr : &*found;
+}
+
 }  // namespace
 
 std::string exported_name(std::string_view prefix, const Metric& metric) {
   std::string name = fmt::format("{}{}", prefix, metric.name);
+  if (const Renamed* const other = renamed(metric)) return fmt::format("{}{}", prefix, other->name);
   if (metric.unit == MetricUnit::kSeconds && !name.ends_with("_seconds")) name += "_seconds";
   if (metric.unit == MetricUnit::kBytes && !name.ends_with("_bytes")) name += "_bytes";
   if (metric.over == Over::kSum) name += "_total";
@@ -65,16 +83,18 @@ void MetricPage::gauge(std::string_view name, std::string_view help, double valu
 }
 
 void MetricPage::declared(std::string_view prefix, const Metric& metric, double value, Labels labels) {
-  add(metric.over == Over::kSum ? Kind::kCounter : Kind::kGauge, exported_name(prefix, metric), metric.help, value, std::move(labels));
+  const Renamed* const other = renamed(metric);
+  add(metric.over == Over::kSum ? Kind::kCounter : Kind::kGauge, exported_name(prefix, metric), other ? other->help : metric.help,
+      other ? other->factor * value : value, std::move(labels));
 }
 
-void add_process(MetricPage& page, const std::string& version) {
+void add_process(MetricPage& page, const Labels& build) {
   static const double started = start_time();
   rusage usage{};
   ::getrusage(RUSAGE_SELF, &usage);
   rlimit files{};
   ::getrlimit(RLIMIT_NOFILE, &files);
-  page.gauge("epipe_build_info", "1; its labels say what runs", 1, {{"version", version}});
+  page.gauge("epipe_build_info", "1; its labels say what runs", 1, build);
   page.counter("process_cpu_seconds_total", "user and system time of this process",
                seconds_of(usage.ru_utime) + seconds_of(usage.ru_stime));
   page.gauge("process_start_time_seconds", "when the process began, in seconds since 1970", started);

@@ -34,7 +34,7 @@ class MetricPage {
 
   void counter(std::string_view name, std::string_view help, double value, Labels labels = {});
   void gauge(std::string_view name, std::string_view help, double value, Labels labels = {});
-  // One declared metric (base/metric.h): a counter if steps are summed, otherwise a gauge.
+  // One declared metric (base/metric.h): a counter if steps are summed, otherwise a gauge; in bytes where it has bits.
   void declared(std::string_view prefix, const Metric& metric, double value, Labels labels);
   // Every number in a struct of metrics, under its declared name.
   template <typename Metrics>
@@ -59,7 +59,7 @@ class MetricPage {
 // "epipe_worker_" and forward, in seconds, summed: "epipe_worker_forward_seconds_total".
 std::string exported_name(std::string_view prefix, const Metric& metric);
 
-// Metrics of every process: epipe_build_info, and memory, time and files under Prometheus's standard names.
-void add_process(MetricPage& page, const std::string& version);
+// Metrics of every process: epipe_build_info with these labels, and memory, time and files under Prometheus's standard names.
+void add_process(MetricPage& page, const Labels& build);
 
 }  // namespace epipe::monitor

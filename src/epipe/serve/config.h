@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "epipe/model/script_files.h"
+#include "epipe/monitor/metric_page.h"
 #include "epipe/serve/token_file.h"
 #include "epipe/transport/network_config.h"
 
@@ -53,7 +54,8 @@ struct ServeConfig {
   double drain_seconds = 60;       // time for sessions to be saved when the server is told to end
   std::string metrics;             // HOST:PORT of /metrics and /healthz; empty: none
   std::string audit_log;           // a file; empty: none
-  std::string version;             // of the program, for the metrics
+  std::string version;             // of the program
+  monitor::Labels build;           // of epipe_build_info
   // Renewal without a restart: when `renew` becomes true, the server resets it, reopens the audit log, and calls read_credentials().
   // Exceptions are logged, and the old credentials stay. Null: never.
   std::atomic<bool>* renew = nullptr;

@@ -208,7 +208,7 @@ class Server {
   // Called by threads of the HTTP server.
   std::string metrics_text() {
     monitor::MetricPage page;
-    monitor::add_process(page, config_.version);
+    monitor::add_process(page, config_.build);
     sessions_.show(page);
     if (const auto end = certificate_.end()) {
       page.gauge("epipe_certificate_expiry_timestamp_seconds", "when the server's certificate ends, in seconds since 1970",

@@ -10,8 +10,8 @@ namespace {
 using monitor::MetricPage;
 using transport::Refusal;
 
-constexpr std::array<std::pair<Refusal, const char*>, 7> kRefusals = {{{Refusal::kUnauthenticated, "unauthenticated"},
-                                                                       {Refusal::kUntrusted, "untrusted"},
+// Not kUntrusted: TLS that fails never becomes a request, and only the connector knows why.
+constexpr std::array<std::pair<Refusal, const char*>, 6> kRefusals = {{{Refusal::kUnauthenticated, "unauthenticated"},
                                                                        {Refusal::kVersion, "version"},
                                                                        {Refusal::kFull, "full"},
                                                                        {Refusal::kNotFound, "not_found"},
@@ -38,6 +38,11 @@ void ServerMetrics::started() {
   ++started_;
 }
 
+void ServerMetrics::reconnected() {
+  const std::lock_guard lock(mutex_);
+  ++reconnected_;
+}
+
 void ServerMetrics::ended(SessionEnd how, const session::StepTotals& totals, std::uint64_t rejected_reports) {
   const std::lock_guard lock(mutex_);
   ++ends_[how];
@@ -52,6 +57,8 @@ void ServerMetrics::show(MetricPage& page, const session::StepTotals& running, s
   session::StepTotals all = totals_;
   all.add(running);
   page.counter("epipe_sessions_started_total", "sessions whose process was started", static_cast<double>(started_));
+  page.counter("epipe_reconnects_total", "clients that came back to a session that runs, or whose state is kept",
+               static_cast<double>(reconnected_));
   for (const auto& [how, name] : kEnds) {
     page.counter("epipe_sessions_ended_total", "sessions that ended: left by their client, killed by the server, failed by themselves",
                  count_of(ends_, how), {{"how", name}});

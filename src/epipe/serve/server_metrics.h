@@ -27,6 +27,7 @@ class ServerMetrics {
   void relayed(bool from_client, std::size_t bytes) { relayed_[from_client ? 0 : 1] += bytes; }
   void refused(transport::Refusal why);
   void started();
+  void reconnected();  // a client came back to its session
   void ended(SessionEnd how, const session::StepTotals& totals, std::uint64_t rejected_reports);
 
   // `running`: the totals of running sessions so far.
@@ -38,6 +39,7 @@ class ServerMetrics {
   std::map<transport::Refusal, std::uint64_t> refusals_;
   std::map<SessionEnd, std::uint64_t> ends_;
   std::uint64_t started_ = 0;
+  std::uint64_t reconnected_ = 0;
   std::uint64_t rejected_ = 0;
   session::StepTotals totals_;  // of the sessions that have ended
 };

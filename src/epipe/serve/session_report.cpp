@@ -117,6 +117,7 @@ void SessionReports::read(double seconds) {
   if (last.empty()) return;
   auto reported = session::step_totals_from_text(last);
   if (reported && may_follow(totals_, reported.value(), seconds)) {
+    if (reported.value().checkpoints > totals_.checkpoints) saved_at_ = std::time(nullptr);
     totals_ = std::move(reported).value();
   } else {
     ++rejected_;

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <ctime>
 #include <string>
 
 #include "epipe/base/clock.h"
@@ -51,6 +52,7 @@ class SessionReports {
   void read(double seconds);
   const session::StepTotals& totals() const { return totals_; }
   const std::string& model() const { return model_; }  // as the session calls it: printable, short; empty before it has one
+  std::time_t saved_at() const { return saved_at_; }  // when its last checkpoint was heard of; 0: none yet
   std::uint64_t rejected() const { return rejected_; }
 
  private:
@@ -58,6 +60,7 @@ class SessionReports {
   int session_end_ = -1;
   session::StepTotals totals_;
   std::string model_;
+  std::time_t saved_at_ = 0;
   std::uint64_t rejected_ = 0;
 };
 

@@ -100,10 +100,13 @@ RunningSession Sessions::find_or_start(const SessionRequest& request) {
   if (const auto ended = ended_.find(request.name); ended != ended_.end()) throw Refused(Refusal::kEnded, ended->second);
   if (const auto found = running_.find(request.name); found != running_.end()) {
     if (!equal_secret(found->second.ticket, request.ticket)) throw Refused(Refusal::kUnauthenticated, "not your session");
+    if (request.may_start) metrics_.reconnected();
     return found->second;
   }
   check_room(request);
+  const bool has_state = store_.holds(request.name);
   const auto state = store_.claim(request.name, request.ticket);
+  if (has_state) metrics_.reconnected();
   SessionConfig session;
   session.state_dir = *state;
   session.state_bytes = store_.session_bytes();
@@ -292,8 +295,11 @@ void Sessions::show(monitor::MetricPage& page) {
   session::StepTotals totals;
   std::uint64_t rejected = 0;
   std::uint64_t held = 0;
+  std::time_t saved = 0;
   for (const auto& [name, session] : running_) {
     if (!session.reports) continue;
+    const std::time_t at = session.reports->saved_at();
+    if (at > 0 && (saved == 0 || at < saved)) saved = at;
     totals.add(session.reports->totals());
     rejected += session.reports->rejected();
     held += held_bytes(session.pid);
@@ -302,6 +308,9 @@ void Sessions::show(monitor::MetricPage& page) {
   page.gauge("epipe_sessions_limit", "sessions that may run at once (--max-sessions)", config_.max_sessions);
   page.gauge("epipe_measurements", "clients that measure the link (epipe bench link)", running(Purpose::kMeasureLink));
   page.gauge("epipe_session_memory_bytes", "data and stack of the sessions that run, together", static_cast<double>(held));
+  page.gauge("epipe_checkpoint_timestamp_seconds",
+             "of the sessions that run, the one that has not saved for the longest: its newest checkpoint, in seconds since 1970; 0: none has",
+             static_cast<double>(saved));
   page.gauge("epipe_draining", "1 when the server takes no new sessions and is about to end", draining_ ? 1 : 0);
   metrics_.show(page, totals, rejected);
 }

@@ -109,6 +109,8 @@ StateStore::StateStore(std::string folder, const StateLimits& limits, int max_se
   clean();
 }
 
+bool StateStore::holds(const std::string& name) const { return is_session_name(name) && exists(path_of(name)); }
+
 StateStore::Claim StateStore::claim(const std::string& name, const std::string& ticket) {
   if (!is_session_name(name) || !is_ticket(ticket)) throw Refused(Refusal::kNotFound, "a session is named by hex digits");
   const std::lock_guard lock(mutex_);

@@ -36,6 +36,8 @@ class StateStore {
   // The folder of this session, created if there is none. Throws transport::Refused if the ticket differs or cannot be checked; in that
   // case the log tells the operator what to do.
   Claim claim(const std::string& name, const std::string& ticket);
+  // Whether it has a folder already.
+  bool holds(const std::string& name) const;
 
   // Removes unused sessions beyond the limits and logs them. Call it often: it checks only when a session has ended, or after a minute.
   void clean();
