@@ -3,11 +3,14 @@
 page does not move; 10,000 steps stay smooth; every control works by keys alone; a screen reader finds names and roles; texts have contrast
 in dark and in light; and the console is empty.
 
-    check_watch.py build/epipe [FOLDER]    FOLDER keeps screenshots"""
+    check_watch.py build/epipe [FOLDER]    FOLDER keeps screenshots
+
+Without chromium the exit code is 77."""
 import base64
 import json
 import pathlib
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -218,6 +221,9 @@ for step in range({STEPS}, {STEPS} + 2000):
 
 
 def main():
+    if shutil.which("chromium") is None:
+        print("chromium is not installed (Debian: apt-get install chromium): the live page was not looked at")
+        return 77
     program = str(pathlib.Path(sys.argv[1]).resolve())
     folder = sys.argv[2] if len(sys.argv) > 2 else None
     if folder:

@@ -24,6 +24,8 @@ from faults import Disk, faults_of
 from link import Link
 
 SAMPLED = 50  # faults between two looks at the server's size
+MORE_FILES, MORE_THREADS = 2, 2  # that an idle server may have after the second half; one for each session would be dozens
+MORE_MB = 24  # and memory: allocators keep some, by what threads did last
 FAKETIME = "/usr/lib/x86_64-linux-gnu/faketime/libfaketimeMT.so.1"
 
 
@@ -251,8 +253,9 @@ class Soak:
             if middle is not None:
                 raise RuntimeError("the server ended by itself in the second half")
             return
-        if now["MB"] > 1.5 * middle["MB"] + 64 or now["files"] > middle["files"] + 16 or now["threads"] > middle["threads"] + 16:
-            raise RuntimeError("the server has grown")
+        for what, more in (("MB", MORE_MB), ("files", MORE_FILES), ("threads", MORE_THREADS)):
+            if now[what] > middle[what] + more:
+                raise RuntimeError(f"the server has grown: expected at most {middle[what]} + {more} {what}, got {now[what]}")
 
     def report(self, seconds):
         runs = sum(client.runs for client in self.clients)
