@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# make_deb.sh: the Debian packages of what build/ holds, in build/deb, and what lintian has against them. Errors of lintian are errors.
+# make_deb.sh: the Debian packages of what build/ holds, in build/deb, and what lintian has against them: its errors and warnings are errors.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 JOBS=${JOBS:-$(nproc)}
@@ -22,5 +22,5 @@ package() {
 rm -rf build/deb
 mkdir build/deb
 cp "$work"/*.deb build/deb/
-lintian --allow-root --fail-on error --suppress-tags bad-distribution-in-changes-file build/deb/*.deb
+lintian --allow-root --fail-on error,warning --suppress-tags bad-distribution-in-changes-file build/deb/*.deb
 ls -l build/deb
