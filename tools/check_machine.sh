@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
 # check_machine.sh [FOLDER_OF_DEBS]: docs/operate.md on a bare Debian 12 that has just been installed, with a systemd of its own. As root; it
-# takes debootstrap and systemd-nspawn (Debian: debootstrap systemd-container) and some 2 GB below build/machine.
+# takes debootstrap and systemd-nspawn (Debian: debootstrap systemd-container) and some 4 GB below build/machine.
 #
 # Packages by apt, certificates, a named token, the unit started, a client that trains, metrics scraped, a certificate renewed, the server
 # killed and started again by systemd, an upgrade under the client, which ends with the weights of a run in one process; then all of it
-# removed. The machine has a network of its own with loopback alone; only apt is outside. Its cgroups are Debian 12's own hierarchy; with
+# removed. Then the packages for programs: examples/ and a program of ten lines compiled and run, the Python module imported and used. The machine has a network of its own with loopback alone; only apt is outside. Its cgroups are Debian 12's own hierarchy; with
 # the one before it systemd in a container learns only after TimeoutStopSec that a killed server's processes are gone.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -137,5 +137,50 @@ check "the audit has the session" inside grep -q '"who":"ann"' /var/log/epipe/au
 inside journalctl -u epipe --no-pager > build/machine/journal.log
 check "apt-get purge epipe" with_network apt-get purge -y epipe
 check "nothing of it is left" inside sh -c '! test -e /var/lib/epipe && ! test -e /var/log/epipe && ! test -e /etc/epipe && ! id epipe'
+
+say "programs with the library"
+mkdir "$root/var/tmp/debs" "$root/root/ten"
+cp "$debs"/{epipe,libepipe,libepipe-dev,python3-epipe}_*.deb "$root/var/tmp/debs/"
+cp -r examples "$root/root/examples"
+check "apt-get install ./libepipe.deb ./libepipe-dev.deb, a compiler" with_network sh -c 'apt-get -o APT::Keep-Downloaded-Packages=true install -y \
+  --no-install-recommends /var/tmp/debs/libepipe_*.deb /var/tmp/debs/libepipe-dev_*.deb g++ cmake make'
+cat > "$root/root/ten/ten.cpp" <<'TEN'
+#include <epipe/epipe.h>
+#include <torch/torch.h>
+
+int main() {
+  torch::manual_seed(1);
+  const auto x = torch::randn({4, 8, 16, 16});
+  const auto frame = epipe::Codec("ec:4").encode(x);
+  const auto y = epipe::decode(frame);
+  return y.sizes() == x.sizes() && (x - y).square().sum().item<double>() < 0.05 * x.square().sum().item<double>() ? 0 : 1;
+}
+TEN
+check "a program of ten lines, with libepipe.so" inside sh -c 'cd /root/ten && g++ -std=c++20 -I/usr/include/torch/csrc/api/include ten.cpp -o ten \
+  -lepipe -ltorch -ltorch_cpu -lc10 && ldd ten | grep -q libepipe.so && ./ten'
+check "examples/ by find_package(epipe)" inside sh -c 'cd /root && cmake -S examples -B built > configure.log 2>&1 || { tail -20 configure.log; exit 1; }
+  cmake --build built -j 2 2>&1 | tail -20; test -x built/own_model'
+check "examples/codec" inside sh -c 'cd /root && built/codec frame && [ -s frame ]'
+check "examples/own_loop" inside sh -c 'cd /root && built/own_loop dct:1 weights.pt'
+check "examples/own_model" inside sh -c 'cd /root && built/own_model train --model mynet --data stripes:256 --cuts 3,6 --place 0,1,0 --chunks 4 --batch 32 --epochs 2 --run-dir own'
+
+say "the Python module"
+check "apt-get install ./epipe.deb ./python3-epipe.deb" with_network sh -c 'apt-get -o APT::Keep-Downloaded-Packages=true install -y \
+  --no-install-recommends /var/tmp/debs/epipe_*.deb /var/tmp/debs/python3-epipe_*.deb'
+cp "$root"/var/cache/apt/archives/*.deb build/machine/archives/
+check "import epipe, encode and decode" inside python3 -c '
+import epipe, torch
+x = torch.randn(4, 8, 16, 16)
+for spec, most in (("none", 0), ("ec:4", 0.05), ("dct:2", 0.3)):
+    frame = epipe.Codec(spec).encode(x)
+    y = epipe.decode(frame)
+    error = ((x - y) ** 2).sum() / (x ** 2).sum()
+    assert y.shape == x.shape and error <= most, (spec, error)
+    print(epipe.__version__, spec, len(frame), "bytes, relative error", float(error))'
+check "the frame of examples/codec is read from Python" inside python3 -c '
+import epipe
+assert epipe.decode(open("/root/frame", "rb").read()).shape == (8, 32, 32, 32)'
+check "examples/python/cut_in_a_script.py" inside python3 /root/examples/python/cut_in_a_script.py
+check "apt-get purge" with_network apt-get purge -y epipe libepipe libepipe-dev python3-epipe
 [ $failed = 0 ] && say "the machine is as docs/operate.md says"
 exit $failed
