@@ -22,7 +22,7 @@ Contents:
 
     Codec, decode, codecs         tensors to frames and back
     cut, Cut                      a simulated cut, as a function and as a module
-    RemoteStage                   a stage on a server; ServerFailed, ServerLost, RolledBack
+    RemoteStage                   a stage on a server; ServerFailed, ServerLost, RolledBack; AsyncOutput, its result
     train, report, metrics        the program `epipe`, and its output; Metrics, which a notebook plots
     plan                          which flags to train with
     program                       the path of that program
@@ -35,6 +35,7 @@ from ._compatible import check as _check
 _check()
 
 from . import _build_info
+from .async_output import AsyncOutput
 from .codec import Codec, codecs, decode
 from ._epipe import RolledBack, ServerFailed, ServerLost
 from .cutting import Cut, cut
@@ -44,6 +45,7 @@ from .runs import ProgramFailed, metrics, plan, program, report, train
 
 __version__ = _build_info.VERSION
 __all__ = [
+    "AsyncOutput",
     "Codec",
     "Cut",
     "DEFAULT_CODEC",

@@ -3,13 +3,16 @@
 import torch
 
 from . import _build_info, _epipe
+from .async_output import AsyncOutput
 
 MAX_BYTES = 1 << 32
 
 
 def as_tensor(x, name="x"):
     """A tensor from a tensor or a NumPy array, without a copy if possible."""
-    if isinstance(x, torch.Tensor):
+    if isinstance(x, AsyncOutput):
+        tensor = x.wait()
+    elif isinstance(x, torch.Tensor):
         tensor = x
     elif hasattr(x, "__array_interface__"):
         import numpy
@@ -56,7 +59,11 @@ class Codec:
 
     @property
     def spec(self):
-        """The spec, in the form `Codec` takes."""
+        """The spec, in the form `Codec` takes.
+
+            >>> codec.spec
+            'ec:2'
+        """
         return self._codec.spec
 
     def encode(self, x, frozen=False):

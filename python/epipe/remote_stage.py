@@ -10,12 +10,14 @@ import torch
 from torch.autograd.function import once_differentiable
 
 from . import _epipe
+from .async_output import Arrival, AsyncOutput
 from .codec import as_tensor
 
 #: The default codec of both cuts: dct or ec, whichever has the smaller error, with at most 2 bits per value.
 DEFAULT_CODEC = "auto"
 
 _OPTIMIZER = {"kind": "optimizer", "lr": "lr", "momentum": "momentum", "nesterov": "nesterov", "weight_decay": "weight_decay", "eps": "eps"}
+_MOST_ON_THEIR_WAY = 8  # outputs of stage(x): enough to keep a link and a server busy, too few to fill either's buffers
 _open_stages = weakref.WeakSet()
 _log = logging.getLogger("epipe")
 
@@ -23,7 +25,7 @@ _log = logging.getLogger("epipe")
 @atexit.register
 def _close_all():
     for stage in list(_open_stages):
-        stage.close()
+        stage._leave()
 
 
 def _optimizer_options(optimizer):
@@ -81,18 +83,18 @@ class _Enter(torch.autograd.Function):
 
 
 class _Leave(torch.autograd.Function):
-    """Waits for y; its backward sends the gradient of y."""
+    """Is y, which waits here or, with an arrival, when it is used; its backward sends the gradient of y."""
 
     @staticmethod
-    def forward(ctx, handle, stage, number, device):
+    def forward(ctx, handle, stage, number, device, arrival):
         ctx.stage, ctx.number = stage, number
-        return stage._remote.output(number).to(device)
+        return stage._remote.output(number).to(device) if arrival is None else AsyncOutput(arrival)
 
     @staticmethod
     @once_differentiable
     def backward(ctx, gradient):
         ctx.stage._remote.backward(ctx.number, gradient.detach().to("cpu", torch.float32, copy=True))
-        return gradient.new_empty(0), None, None, None
+        return gradient.new_empty(0), None, None, None, None
 
 
 class Submitted:
@@ -111,8 +113,15 @@ class Submitted:
             if self._handle is None:
                 self._result = self._stage._remote.output(self._number).to(self._device)
             else:
-                self._result = _Leave.apply(self._handle, self._stage, self._number, self._device)
+                self._result = _Leave.apply(self._handle, self._stage, self._number, self._device, None)
         return self._result
+
+    def _result_later(self, kind):
+        stage = self._stage
+        arrival = Arrival(stage._remote, self._number, stage._shapes, kind, self._device, stage._on_their_way)
+        if self._handle is None:
+            return AsyncOutput(arrival)
+        return _Leave.apply(self._handle, stage, self._number, self._device, arrival)
 
 
 class RemoteStage(torch.nn.Module):
@@ -133,7 +142,8 @@ class RemoteStage(torch.nn.Module):
     micro-batches between forward and backward. threads: of the server, inside an operator. seed: for initial weights and dropout.
 
     Every call in training mode is a micro-batch of the step; gradients add up until `step()`. In evaluation mode, under torch.no_grad(),
-    nothing changes on the server. `stage(x)` waits for its result; `submit(x)` does not, so that several micro-batches overlap.
+    nothing changes on the server. `stage(x)` sends x and returns an `AsyncOutput`, a tensor that waits when its values are first used, so
+    that micro-batches overlap; the first call with an input of a new shape waits, because only its output tells the shape.
 
     A lost connection is reopened and the step's messages are sent again; nothing else changes. Raises ServerFailed with the server's
     reason, ServerLost if it cannot be reached, RolledBack if it lost committed steps (see `load`).
@@ -158,14 +168,40 @@ class RemoteStage(torch.nn.Module):
         self._keeps = run_dir is not None
         self._where = f"{connect}, {model}"
         self._counted = {direction: [[0, 0], [0, 0]] for direction in ("forward", "backward")}
+        self._shapes = {}  # of outputs, by mode and input; None: not predictable
+        self._on_their_way = {}  # arrivals by micro-batch, the oldest first
         self._remote = _epipe.RemoteStage(options)
         _open_stages.add(self)
 
     def forward(self, x):
-        return self.submit(x).result()
+        submitted = self.submit(x)
+        kind = self.training, tuple(x.shape)
+        if self._shapes.get(kind) is None:
+            y = submitted.result()
+            self._shapes.setdefault(kind, tuple(y.shape))
+            return y
+        y = submitted._result_later(kind)
+        self._take_outputs(_MOST_ON_THEIR_WAY)
+        return y
+
+    def _take_outputs(self, leave=0):
+        """Waits for the oldest outputs of stage(x), so that at most `leave` are on their way."""
+        while len(self._on_their_way) > leave:
+            try:
+                list(self._on_their_way.values())[0].values()
+            except (_epipe.ServerFailed, _epipe.ServerLost, _epipe.RolledBack):
+                raise
+            except RuntimeError:
+                pass  # of that output alone, which says so when it is used
+
+    def _take_what_comes(self):
+        try:
+            self._take_outputs()
+        except (_epipe.ServerFailed, _epipe.ServerLost, _epipe.RolledBack):
+            pass  # those who use the outputs are told
 
     def submit(self, x):
-        """Sends a micro-batch without waiting for the result.
+        """Sends a micro-batch; `result()` of what it returns waits, and gives an ordinary tensor.
 
             >>> results = [stage.submit(front(part)) for part in x.chunk(4)]
             >>> loss = sum(criterion(head(r.result()), t) for r, t in zip(results, labels.chunk(4))) / 4
@@ -186,10 +222,12 @@ class RemoteStage(torch.nn.Module):
     def step(self, lr=None):
         """Steps the server's optimizer with the sum of the gradients since the last step.
 
-            >>> loss.backward(); optimizer.step(); stage.step()
+            >>> loss = criterion(head(stage(front(x))), labels); loss.backward()
+            >>> optimizer.step(); stage.step()
 
         lr: for this step, by default the optimizer's. Raises RuntimeError if a forward of this step had no backward.
         """
+        self._take_outputs()
         self._remote.step(None if lr is None else float(lr))
 
     def zero_grad(self, set_to_none=True):
@@ -197,11 +235,16 @@ class RemoteStage(torch.nn.Module):
 
             >>> stage.zero_grad()
         """
+        self._take_what_comes()
         self._remote.discard()
 
     @property
     def steps(self):
-        """The number of steps done. Derive the order of the data from it: then a continued run equals an uninterrupted one."""
+        """The number of steps done. Derive the order of the data from it: then a continued run equals an uninterrupted one.
+
+            >>> stage.steps
+            0
+        """
         return self._remote.steps_done()
 
     def save(self, state=None):
@@ -244,9 +287,10 @@ class RemoteStage(torch.nn.Module):
         """The traffic since the stage was made, by cut ("before" and "after" the stage) and direction: values, wire_bytes,
         bits_per_value.
 
-            >>> stage.metrics()["before"]["forward"]["bits_per_value"] <= 2.01
-            True
+            >>> sorted(stage.metrics()["before"]["forward"])
+            ['bits_per_value', 'values', 'wire_bytes']
         """
+        self._take_what_comes()
         for direction, cuts in zip(("forward", "backward"), self._remote.take_traffic()):
             for counted, (wire_bytes, values) in zip(self._counted[direction], cuts):
                 counted[0] += wire_bytes
@@ -259,6 +303,10 @@ class RemoteStage(torch.nn.Module):
 
             >>> stage.close()
         """
+        self._take_what_comes()
+        self._leave()
+
+    def _leave(self):
         _open_stages.discard(self)
         if self._keeps:
             self._remote.leave()
@@ -270,6 +318,7 @@ class RemoteStage(torch.nn.Module):
 
             >>> stage.end()
         """
+        self._take_what_comes()
         _open_stages.discard(self)
         self._remote.end()
 
@@ -277,6 +326,8 @@ class RemoteStage(torch.nn.Module):
         return self
 
     def __exit__(self, *exception):
+        if exception[0] is not None:
+            self._on_their_way.clear()  # nobody waits for them now
         self.close()
 
     def __reduce__(self):
