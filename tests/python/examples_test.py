@@ -1,13 +1,17 @@
 """examples/python, as a user runs them."""
 
 import importlib.util
+import os
 import pathlib
 import re
 import subprocess
 import sys
 import unittest
 
-from support import Server, TempFolder, main
+import torch
+
+import epipe
+from support import EXAMPLES_WITH_A_SERVER, Server, TempFolder, examples_of, failures_of, main
 
 EXAMPLES = pathlib.Path(__file__).parents[2] / "examples" / "python"
 
@@ -17,6 +21,42 @@ def run(name, *arguments):
     if done.returncode != 0:
         raise AssertionError(f"{name}: {done.returncode}\n{done.stdout}")
     return done.stdout
+
+
+def names_for(help_of):
+    """What the examples of a help page take for granted."""
+    torch.manual_seed(1)
+    front = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(32 * 16 * 16, 16)) if help_of == "epipe" else torch.nn.Linear(16, 16)
+    head = torch.nn.Linear(16, 3)
+    return {"epipe": epipe, "torch": torch, "x": torch.randn(8, 16), "labels": torch.arange(8) % 3, "front": front, "head": head,
+            "criterion": torch.nn.functional.cross_entropy, "optimizer": torch.optim.SGD([*front.parameters(), *head.parameters()], lr=0.02)}
+
+
+class TheHelp(TempFolder):
+    def test_of_remote_stages_has_examples_that_run(self):
+        self.addCleanup(os.chdir, os.getcwd())
+        os.chdir(self.folder)
+        torch.jit.script(torch.nn.Linear(16, 16)).save("middle.pt")
+        server = Server(self.folder, "--models", self.folder).start()
+        self.addCleanup(server.stop)
+        examples = {name: example for module in EXAMPLES_WITH_A_SERVER for name, example in examples_of(module).items()}
+        late = ("step", "close", "end")  # what leaves the stage as others do not expect it
+        stage = None
+        for name in sorted(examples, key=lambda name: (name.rpartition(".")[2] in late, name)):
+            if stage is None:
+                stage = epipe.RemoteStage(server.address, "torchscript:middle.pt", insecure=True, run_dir=self.folder / name)
+                self.addCleanup(stage.close)
+                stage(torch.zeros(8, 16))  # later ones do not wait
+            stage.zero_grad()
+            example = examples[name]
+            example.globs = {**names_for(name), "stage": stage}
+            for part in example.examples:
+                part.source = part.source.replace('"host:7000"', f'"{server.address}"').replace('tls="tls"', "insecure=True")
+            self.assertEqual(failures_of(example), "", name)
+            if example.globs["stage"] is not stage:
+                example.globs["stage"].end()
+            if name.rpartition(".")[2] in ("close", "end"):
+                stage = None
 
 
 class Examples(TempFolder):

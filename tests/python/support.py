@@ -1,5 +1,7 @@
 """What the Python tests share: the program, servers, and a main."""
 
+import doctest
+import importlib
 import os
 import pathlib
 import signal
@@ -69,6 +71,24 @@ class Server:
     def stop(self):
         if self.process and self.process.poll() is None:
             self.kill()
+
+
+# Whose help has examples: those that need no server, and those that do.
+EXAMPLES_ALONE = ("epipe.codec", "epipe.cutting", "epipe.runs", "epipe.run_metrics")
+EXAMPLES_WITH_A_SERVER = ("epipe", "epipe.async_output", "epipe.remote_stage")
+
+
+def examples_of(module):
+    """The examples of a module's help, by the name of what they are about; `epipe` is the page itself."""
+    tests = doctest.DocTestFinder(recurse=module != "epipe").find(importlib.import_module(module), module, globs={})
+    return {test.name: test for test in tests if test.examples}
+
+
+def failures_of(example):
+    """What is wrong with an example when it is run; its globs are what it finds."""
+    said = []
+    doctest.DocTestRunner(optionflags=doctest.NORMALIZE_WHITESPACE).run(example, out=said.append, clear_globs=False)
+    return "".join(text for text in said if "File" in text)
 
 
 def equal(left, right):
