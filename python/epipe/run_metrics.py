@@ -56,7 +56,7 @@ class Metrics(list):
         try:
             from matplotlib.figure import Figure
         except ImportError as error:
-            raise ImportError("plot() needs matplotlib: pip install matplotlib (Debian: apt-get install python3-matplotlib)") from error
+            raise ImportError("plot() needs matplotlib: pip install matplotlib (Debian: python3-matplotlib)") from error
         figure = Figure(figsize=(4 * len(_PLOTS), 3), layout="constrained")
         for axes, (name, title, what) in zip(figure.subplots(1, len(_PLOTS)), _PLOTS):
             rows = [row for row in getattr(self, what) if row.get(name) is not None]

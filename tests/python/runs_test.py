@@ -76,7 +76,7 @@ class ARun(TempFolder):
         page = epipe.report(self.folder / "run")
         self.assertIn("&lt;svg", page._repr_html_())
 
-    @unittest.skipUnless(importlib.util.find_spec("matplotlib"), "matplotlib is not installed (Debian: python3-matplotlib)")
+    @unittest.skipUnless(importlib.util.find_spec("matplotlib"), "matplotlib is not installed (make check does: packages-check.txt)")
     def test_is_plotted(self):
         lines, _ = self.train()
         loss, validation, wire = lines.plot().axes
