@@ -1,5 +1,6 @@
 #include "epipe/pipeline/gradient_hooks.h"
 
+#include <torch/csrc/autograd/edge.h>
 #include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/function_hook.h>
 #include <torch/csrc/autograd/variable.h>
@@ -15,7 +16,7 @@ struct GradientHooks::State {
   // Keeps the node that accumulates the gradient alive, and its hooks with it.
   struct Parameter {
     torch::Tensor tensor;
-    std::shared_ptr<torch::autograd::Node> accumulator;
+    decltype(torch::autograd::Edge::function) accumulator;  // a shared_ptr; PyTorch 2.15: an intrusive_ptr
     bool said = true;
   };
 

@@ -17,7 +17,7 @@ using torch::autograd::Edge;
 using torch::autograd::edge_list;
 using torch::autograd::Engine;
 using torch::autograd::Node;
-using NodePtr = std::shared_ptr<Node>;  // shared with the graph
+using NodePtr = decltype(Edge::function);  // shared with the graph: a shared_ptr; PyTorch 2.15: an intrusive_ptr
 using NodeSet = std::unordered_set<const Node*>;
 
 // Every node reachable from the roots, once, nodes nearer the leaves first.

@@ -2,12 +2,15 @@
 
 #include <c10/cuda/CUDAGuard.h>
 #include <c10/cuda/CUDAStream.h>
+#include <c10/util/intrusive_ptr.h>
+#include <torch/csrc/autograd/edge.h>
 #include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/functions/utils.h>
 
 #include <memory>
 #include <stdexcept>
 #include <string>
+#include <type_traits>
 #include <vector>
 
 #include "epipe/layer/cuda/drop.h"
@@ -72,6 +75,17 @@ class DropoutBackward final : public torch::autograd::Node {
   float kept_;
 };
 
+using NodePtr = decltype(torch::autograd::Edge::function);  // a shared_ptr; PyTorch 2.15: an intrusive_ptr
+
+template <typename SomeNode, typename... Arguments>
+NodePtr make_node(const Arguments&... arguments) {
+  if constexpr (std::is_same_v<NodePtr, std::shared_ptr<torch::autograd::Node>>) {
+    return NodePtr(new SomeNode(arguments...), [](auto* node) { deleteNode(node); });  // which newer ones no longer have
+  } else {
+    return c10::make_intrusive<SomeNode>(arguments...);
+  }
+}
+
 template <typename SomeKeys>
 torch::Tensor dropout_by(const torch::Tensor& x, const SomeKeys& keys, float p, float kept) {
   torch::Tensor y;
@@ -80,7 +94,7 @@ torch::Tensor dropout_by(const torch::Tensor& x, const SomeKeys& keys, float p, 
     y = dropped(x, keys, p, kept);
   }
   if (torch::GradMode::is_enabled() && x.requires_grad()) {
-    const std::shared_ptr<torch::autograd::Node> node(new DropoutBackward<SomeKeys>(keys, p, kept), torch::autograd::deleteNode);
+    const NodePtr node = make_node<DropoutBackward<SomeKeys>>(keys, p, kept);
     node->set_next_edges(torch::autograd::collect_next_edges(x));
     torch::autograd::set_history(y, node);
   }
