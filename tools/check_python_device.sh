@@ -7,13 +7,14 @@
 #   BUILD      the build's folder             build/python-cuda
 #   JOBS       compilers at once              nproc
 #   ARCH       of the device's code           90
-#   CMAKE_ARGS more for CMake, e.g. where CLI11 and nlohmann_json are
+#   CMAKE_ARGS more for CMake, e.g. -DCLI11_DIR=... -Dnlohmann_json_DIR=...; or their prefixes in CMAKE_PREFIX_PATH
 #
 # One line each; exit code 1 if anything failed or the device was not there, 2 if something is missing.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 : "${PYTHON:=python3}" "${BUILD:=build/python-cuda}" "${JOBS:=$(nproc)}" "${ARCH:=90}" "${CMAKE_ARGS:=}"
 [ $# -gt 0 ] || set -- device codec cut package
+case $BUILD in /*) ;; *) BUILD=$PWD/$BUILD ;; esac  # tests change their folder
 missing() { echo "check_python_device: $*" >&2; exit 2; }
 
 command -v nvcc > /dev/null || missing "expected nvcc (CUDA toolkit) on the PATH"
@@ -38,7 +39,7 @@ failed=0
 for name in "$@"; do
   started=$SECONDS
   log=$BUILD/$name.log
-  if PYTHONPATH="$BUILD/python" EPIPE_PROGRAM="$PWD/$BUILD/epipe" PYTHONDONTWRITEBYTECODE=1 "$python" "tests/python/${name}_test.py" > "$log" 2>&1
+  if PYTHONPATH="$BUILD/python" EPIPE_PROGRAM="$BUILD/epipe" PYTHONDONTWRITEBYTECODE=1 "$python" "tests/python/${name}_test.py" > "$log" 2>&1
   then echo "ok      $name: $(grep -E '^Ran ' "$log"), $(tail -1 "$log"), $((SECONDS - started)) s"
   else echo "FAILED  $name: see $log"; tail -60 "$log"; failed=1; fi
 done

@@ -130,7 +130,8 @@ def decode(frame, device=None, max_bytes=MAX_BYTES, out=None):
         out = _checked_out(out, device)
     there = torch.device("cpu" if device is None else device)
     if there.type == "cuda" and _build_info.CUDA:
-        return _epipe.decode(frame, max_bytes, None, str(there))
+        index = torch.cuda.current_device() if there.index is None else there.index
+        return _epipe.decode(frame, max_bytes, None, f"cuda:{index}")
     tensor = _epipe.decode(frame, max_bytes, out)
     if out is not None and tensor.data_ptr() != out.data_ptr():
         raise ValueError(f"out: expected {tensor.dtype} {list(tensor.shape)}, as the frame has, got {out.dtype} {list(out.shape)}")

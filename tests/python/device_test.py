@@ -72,7 +72,7 @@ class OnADevice(unittest.TestCase):
             x, g = torch.randn(4, 8, 16, 16).to(dtype), torch.randn(4, 8, 16, 16).to(dtype)
             results = []
             for device in ("cpu", "cuda"):
-                leaf = x.to(device).requires_grad_()
+                leaf = x.detach().to(device, copy=True).requires_grad_()
                 y = epipe.cut(leaf, forward="dct:1", backward="uniform:6")
                 y.backward(g.to(device))
                 self.assertEqual((y.device.type, leaf.grad.device.type), (device, device))
