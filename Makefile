@@ -1,5 +1,5 @@
 # A thin layer over CMakePresets.json: each target sets the machine up, then calls cmake or ctest.
-.PHONY: help setup build all test faults cpus demo check bench docs python python-2x asan tsan fuzz soak deb clean
+.PHONY: help setup build all test faults cpus demo check bench docs python python-2x wheel asan tsan fuzz soak deb clean
 .DEFAULT_GOAL := help
 
 JOBS ?= $(shell nproc)
@@ -43,8 +43,11 @@ python: build    ## import epipe, for Debian's python3: PYTHONPATH=build/python
 	@cmake --build --preset release -j $(JOBS) --target python
 	@PYTHONPATH=build/python /usr/bin/python3 -c 'import epipe, torch; print(f"epipe {epipe.__version__} for PyTorch {torch.__version__}: PYTHONPATH=build/python")'
 
-python-2x:       ## the same for PyTorch 2.x of PyPI, in a virtual environment: build/python-2x
+python-2x:       ## everything and its tests for PyTorch 2.x of PyPI, with Hugging Face as peers, in a virtual environment: build/python-2x
 	@JOBS=$(JOBS) tools/python_2x.sh
+
+wheel: setup     ## sdist and wheel of import epipe, each installed and used outside the tree: build/wheel/dist
+	@JOBS=$(JOBS) tools/check_wheel.sh
 
 faults: all      ## the fault suites at length: links cut and processes killed, over and over
 	@EPIPE_LONG_TESTS=1 EPIPE_PROGRAM=$(CURDIR)/build/epipe build/tests/train_tests --only=train/coordinator_fault --gtest_brief=1

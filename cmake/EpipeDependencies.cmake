@@ -3,6 +3,9 @@
 if(EPIPE_CUDA AND NOT CMAKE_CUDA_ARCHITECTURES)
   set(CMAKE_CUDA_ARCHITECTURES 80-real 90)  # machine code for both, PTX of the newer for what comes later
 endif()
+if(EPIPE_WHEEL)
+  include(EpipeWheelTorch)  # for the PyTorch of the Python that builds it
+endif()
 find_package(Torch REQUIRED)
 find_package(fmt REQUIRED)  # used header-only: LibTorch 2.x brings an fmt of its own, and whichever is found first must do
 find_package(CLI11 REQUIRED)
