@@ -1,16 +1,38 @@
 #!/usr/bin/env bash
-# Builds and tests `import epipe` against PyTorch 2.x of PyPI: build/python-2x/venv is the environment, build/python-2x the build.
-# TORCH names another wheel (default: torch). Needs a registry; everything else comes from packages.txt.
+# Builds epipe against PyTorch 2.x of PyPI and tests it there: first `import epipe`, then the C++ tests, whose Python peers (torchvision,
+# Hugging Face, TensorBoard) are in the same virtual environment. build/python-2x/venv is the environment, build/python-2x the build; both
+# are several gigabytes. Needs a registry; everything else comes from packages.txt.
+#
+#   tools/python_2x.sh [TARGET...]    test programs to build and run, e.g. codec_tests; by default all, "none" for the module alone
+#   TORCH    another wheel, e.g. torch==2.6.0    torch
+#   PYTHON   the interpreter                     python3
+#   JOBS     compilers and tests at once         2
 set -euo pipefail
 cd "$(dirname "$0")/.."
-venv=build/python-2x/venv
-[ -x $venv/bin/python3 ] || python3 -m venv $venv || { echo "make python-2x: python3 -m venv failed (Debian: apt-get install python3-venv)" >&2; exit 1; }
-$venv/bin/pip install --quiet numpy "${TORCH:-torch}"
-torch=$($venv/bin/python3 -c 'import torch; print(torch.__path__[0])')
+: "${TORCH:=torch}" "${PYTHON:=python3}" "${JOBS:=2}"
+build=build/python-2x
+venv=$build/venv
+python=$PWD/$venv/bin/python3
+[ -x "$python" ] || "$PYTHON" -m venv $venv || { echo "make python-2x: $PYTHON -m venv failed (Debian: apt-get install python3-venv)" >&2; exit 1; }
+"$python" -m pip install --quiet numpy "$TORCH" torchvision transformers peft safetensors tensorboard matplotlib
+"$python" -c 'import torch; print(f"PyTorch {torch.__version__}")'
+
+torch=$("$python" -c 'import torch; print(torch.__path__[0])')
 find_torch=(-DCMAKE_PREFIX_PATH="$torch/share/cmake")
 command -v nvcc > /dev/null || find_torch=(-DTorch_DIR="$PWD/tools/torch_cpu" -DEPIPE_TORCH_WHEEL="$torch")
-cmake --preset release -B build/python-2x "${find_torch[@]}" -DPython3_EXECUTABLE="$PWD/$venv/bin/python3" > build/python-2x/configure.log ||
-  { cat build/python-2x/configure.log; exit 1; }
-grep 'epipe:' build/python-2x/configure.log
-cmake --build build/python-2x -j "${JOBS:-2}" --target python
-ctest --test-dir build/python-2x --output-on-failure -R '^python/'
+cmake --preset release -B $build "${find_torch[@]}" -DPython3_EXECUTABLE="$python" > $build/configure.log || { cat $build/configure.log; exit 1; }
+grep 'epipe:' $build/configure.log
+
+test_there() { EPIPE_PYTHON=$python ctest --test-dir $build --output-on-failure -j "$JOBS" "$@"; }
+cmake --build $build -j "$JOBS" --target python
+failed=0
+test_there -R '^python/' || failed=1
+if [ $# -eq 0 ]; then
+  cmake --build $build -j "$JOBS"
+  test_there -E '^python/' || failed=1
+elif [ "$*" != none ]; then
+  cmake --build $build -j "$JOBS" --target "$@"
+  folders=$(printf '%s\n' "$@" | sed 's/_tests$//' | paste -sd'|')  # codec_tests has the tests codec/...
+  test_there -R "^($folders)/" || failed=1
+fi
+exit $failed
