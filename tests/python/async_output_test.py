@@ -90,6 +90,8 @@ USES = {
     "autocast": under_autocast,
     "wait": lambda y: y.wait().mul_(2) if isinstance(y, epipe.AsyncOutput) else y.view_as(y).mul_(2),
 }
+if hasattr(torch, "compile"):
+    USES["a compiled module"] = torch.compile(LINEAR, backend="aot_eager")
 
 
 class AnAsyncOutput(unittest.TestCase):
