@@ -11,6 +11,7 @@ import array
 import json
 import pathlib
 import random
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -111,7 +112,7 @@ def main():
                         seconds = sorted(step["seconds"] for step in steps)
                         line = {"delay_ms": float(delay), "schedule": schedule, "in_flight": in_flight or "own",
                                 "chosen": setting(run_dir, "in-flight"), "costs": setting(run_dir, "schedule-costs"),
-                                "seconds": seconds, "samples_per_s": 128 / seconds[len(seconds) // 2]}
+                                "seconds": seconds, "samples_per_s": 128 / statistics.median(seconds)}
                         print(json.dumps(line), flush=True)
                         with open(flags.out, "a") as out:
                             out.write(json.dumps(line) + "\n")
