@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <stdexcept>
 #include <thread>
@@ -15,6 +14,7 @@
 #include "epipe/session/step_result.h"
 #include "epipe/train/assemble.h"
 #include "epipe/train/results.h"
+#include "epipe/train/run_log.h"
 #include "epipe/train/task_metrics.h"
 #include "epipe/transport/refused.h"
 
@@ -24,56 +24,6 @@ namespace {
 using pipeline::StepResult;
 
 constexpr std::size_t kTraceEvents = 20'000;
-
-nlohmann::json json_of(const std::vector<std::pair<std::string, double>>& named) {
-  nlohmann::json object;
-  for (const auto& [name, value] : named) object[name] = value;
-  return object;
-}
-
-// Sums over steps: of the epoch under way, or of the whole call.
-struct Sums {
-  double loss = 0;  // of the steps that were not skipped
-  double correct = 0;
-  double scored = 0;  // predictions of those
-  double samples = 0;
-  std::uint64_t skipped = 0;
-  std::uint64_t wire_bytes = 0;
-  std::uint64_t steps = 0;
-  double seconds = 0;  // in the steps themselves: validation and checkpoints are not training
-  Stopwatch watch{};
-
-  double mean_loss() const { return loss / scored; }
-  double accuracy() const { return correct / scored; }
-  double samples_per_s() const { return seconds > 0 ? samples / seconds : 0; }
-
-  void add(const StepResult& done, double step_seconds) {
-    seconds += step_seconds;
-    samples += static_cast<double>(done.samples);
-    if (done.non_finite) {
-      ++skipped;
-    } else {
-      loss += done.loss * static_cast<double>(done.terms);
-      correct += done.correct;
-      scored += static_cast<double>(done.terms);
-    }
-    for (const auto& traffic : done.forward) wire_bytes += traffic.wire_bytes;
-    for (const auto& traffic : done.backward) wire_bytes += traffic.wire_bytes;
-    ++steps;
-  }
-};
-
-// A step whose gradients are there, until its line is written.
-struct DoneStep {
-  std::uint64_t epoch = 0;
-  std::uint64_t step = 0;
-  bool last_of_epoch = false;
-  bool error_measured = false;
-  std::optional<double> loss_scale;
-  StepResult result;
-  Stopwatch watch{};  // since the batch was asked for
-  Stopwatch updating{};
-};
 
 // Every sample of the validation set once.
 EpochResult validate(RunParts& run, std::uint64_t epoch, std::uint64_t step) {
@@ -109,7 +59,8 @@ class Loop {
         stop_(stop),
         tracer_(kTraceEvents),
         run_(assemble(registry, config, options(connector, std::move(replicas)))),
-        end_(run_.batches->end_step()) {
+        end_(run_.batches->end_step()),
+        log_(config, run_, observer) {
     if (follow) follower_.emplace(run_, std::move(*follow));
   }
 
@@ -163,15 +114,13 @@ class Loop {
     in_flight_.reset();
     open_.reset();
     if (steps_done != done_) {
-      in_epoch_ = {};
+      log_.restart_epoch();
       epoch_due_ = false;
       save_due_ = false;
       saved_ = steps_done;
-      audited_.reset();
     }
     done_ = steps_done;
-    metrics_.reset();  // it writes the same file
-    metrics_ = std::make_unique<MetricsFile>(config_.run_dir + "/metrics.jsonl", done_);
+    log_.continue_at(done_);
     loader_ = run_.batches->training(done_);
   }
 
@@ -179,8 +128,7 @@ class Loop {
     const std::uint64_t steps_done = run_.coordinator->connect();
     if (!connected_) {
       write_config();  // of a run that is not refused
-      in_epoch_ = {};
-      in_call_ = {};
+      log_.begin();
     }
     continue_at(steps_done);
     connected_ = true;
@@ -311,84 +259,30 @@ class Loop {
     graphs_noted_ = !refusals.empty();
   }
 
-  // Its line waits for the step, whose line a run that is disturbed before writes later; the audit is not repeated then.
   void audit(const data::LoadedBatch& loaded) {
     const session::AuditRequest request = run_.auto_rates->request(loaded);
-    audited_ = run_.auto_rates->take(request, run_.coordinator->audit(request));
-  }
-
-  void record_audit() {
-    if (!audited_) return;
-    metrics_->append(audit_json(*audited_, run_.coordinator->local().pipeline_config().codecs, config_.harm));
-    observer_.on_audit(*audited_);
-    for (Sums* const all : {&in_epoch_, &in_call_}) all->wire_bytes += audited_->wire_bytes();
-    audited_.reset();
+    log_.audit(run_.auto_rates->take(request, run_.coordinator->audit(request)));
   }
 
   // A committed step.
   void record(const DoneStep& step) {
-    const double optimizer_seconds = step.updating.seconds();
-    const double seconds = step.watch.seconds();
-    const StepResult& result = step.result;
-    if (const RateChange* const change = run_.rate_record->at(step.step); change != nullptr && change->step == step.step) {
-      metrics_->append(rates_json(*change, step.epoch));
-    }
-    record_audit();
-    run_.auto_rates->count(result);
+    log_.step(step);
+    run_.auto_rates->count(step.result);
     done_ = step.step + 1;
     epoch_ = step.epoch;
     epoch_due_ = step.last_of_epoch || done_ == end_;
     save_due_ = is_save_due(done_);
-    Sums sums;
-    for (Sums* const all : {&sums, &in_epoch_, &in_call_}) all->add(result, seconds);
-    nlohmann::json line = {{"kind", "step"},
-                           {"epoch", step.epoch},
-                           {"step", step.step},
-                           {"loss", result.loss},
-                           {"accuracy", result.correct / static_cast<double>(std::max<std::int64_t>(1, result.terms))},
-                           {"lr", lr(step.step)},
-                           {"samples", result.samples},
-                           {"seconds", seconds},
-                           {"samples_per_s", sums.samples_per_s()},
-                           {"cuts", cuts_json(result, run_.codec_names, step.error_measured)},
-                           {"workers", workers_json(result, optimizer_seconds, config_.replicas)}};
-    if (step.loss_scale) line.update({{"loss_scale", *step.loss_scale}, {"skipped", result.non_finite}});
-    metrics_->append(line);
-    observer_.on_step({step.epoch, done_, end_, in_epoch_.mean_loss(), in_epoch_.accuracy(), in_epoch_.samples_per_s(),
-                       static_cast<double>(in_epoch_.wire_bytes) / 1e6 / in_epoch_.seconds, lr(step.step), step.error_measured, &result});
   }
 
   void end_epoch() {
-    const double seconds = in_epoch_.watch.seconds();
-    EpochResult ended = validate(run_, epoch_, done_ - 1);
-    ended.loss = in_epoch_.mean_loss();
-    ended.accuracy = in_epoch_.accuracy();
-    ended.seconds = seconds;
-    metrics_->append({{"kind", "epoch"},
-                      {"epoch", epoch_},
-                      {"end_step", done_},
-                      {"steps", in_epoch_.steps},
-                      {"skipped", in_epoch_.skipped},
-                      {"loss", ended.loss},
-                      {"accuracy", ended.accuracy},
-                      {"val_loss", ended.val_loss},
-                      {"val_accuracy", ended.val_accuracy},
-                      {"metric", ended.val_metrics.at(0).first},
-                      {"val_metric", ended.val_metrics.at(0).second},
-                      {"val_metrics", json_of(ended.val_metrics)},
-                      {"lr", lr(done_ - 1)},
-                      {"seconds", seconds},
-                      {"samples_per_s", in_epoch_.samples_per_s()},
-                      {"wire_bytes", in_epoch_.wire_bytes}});
-    observer_.on_epoch(ended);
-    last_ = ended;
-    in_epoch_ = {};
+    const double seconds = log_.epoch_seconds();
+    log_.epoch(validate(run_, epoch_, done_ - 1), seconds, done_);
     epoch_due_ = false;
   }
 
   void save() {
     if (saved_ != done_) {
-      metrics_->sync();
+      log_.sync();
       run_.coordinator->save();
       observer_.on_event(RunEvent::kCheckpointSaved);
     }
@@ -405,17 +299,11 @@ class Loop {
     const auto elsewhere = run_.coordinator->timelines(tracer_);
     events.insert(events.end(), elsewhere.begin(), elsewhere.end());
     const std::string trace = trace_json(events, run_.workers());
-    if (in_call_.steps > 0) require(write_file(config_.run_dir + "/trace.json", {std::as_bytes(std::span(trace))}));
+    if (log_.steps() > 0) require(write_file(config_.run_dir + "/trace.json", {std::as_bytes(std::span(trace))}));
     done_ >= end_ ? run_.coordinator->end() : run_.coordinator->leave();
-    TrainResult result;
-    result.new_steps = in_call_.steps;
+    TrainResult result = log_.totals();
     result.stopped = done_ < end_;
     result.steps = done_;
-    result.skipped = in_call_.skipped;
-    result.val_loss = last_.val_loss;
-    result.val_accuracy = last_.val_accuracy;
-    result.bytes_per_step = static_cast<double>(in_call_.wire_bytes) / static_cast<double>(std::max<std::uint64_t>(1, in_call_.steps));
-    result.samples_per_s = in_call_.samples_per_s();
     return result;
   }
 
@@ -427,9 +315,9 @@ class Loop {
   Tracer tracer_;
   RunParts run_;
   const std::uint64_t end_;
-  std::unique_ptr<MetricsFile> metrics_;
+  RunLog log_;
   std::unique_ptr<data::Loader> loader_;
-  bool connected_ = false;   // at least once
+  bool connected_ = false;  // at least once
   bool graphs_noted_ = false;
   std::uint64_t done_ = 0;   // steps, over all calls
   std::uint64_t saved_ = 0;  // the step of the newest checkpoint; 0: none
@@ -438,11 +326,7 @@ class Loop {
   bool save_due_ = false;
   std::optional<DoneStep> in_flight_;  // from its gradients until its line is written
   std::optional<DoneStep> open_;       // with --delay: from its forwards until its gradients
-  std::optional<AuditRecord> audited_;  // before the step under way
   std::optional<LinkFollower> follower_;
-  Sums in_epoch_;
-  Sums in_call_;
-  EpochResult last_;
 };
 
 }  // namespace
