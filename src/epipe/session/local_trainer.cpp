@@ -20,7 +20,7 @@ using pipeline::Pipeline;
 using pipeline::StepResult;
 using pipeline::WorkerTimes;
 
-constexpr std::uint32_t kMaxNumber = 1U << 30U;  // of a micro-batch
+constexpr std::uint32_t kMaxNumber = 1U << 30U;            // of a micro-batch
 const std::string kPreviousWeights = "previous weights/";  // before their names in a checkpoint
 
 codec::State clone(const codec::State& state) {
@@ -47,7 +47,11 @@ LocalTrainer::LocalTrainer(LocalTrainerConfig config)
       loss_(std::move(config.loss)),
       make_optimizer_(std::move(config.make_optimizer)),
       fingerprint_(std::move(config.fingerprint)),
-      require_same_run_(std::move(config.require_same_run)) {
+      require_same_run_(std::move(config.require_same_run)),
+      audit_(pipeline_config_.cuts.size(), [this](int stage, const std::string& name, const torch::Tensor& gradient) {
+        const int worker = pipeline_config_.placement.worker_of[static_cast<std::size_t>(stage)];
+        return optimizers_[static_cast<std::size_t>(worker)]->scale(name, gradient);
+      }) {
   for (std::size_t l = 0; l < layers_.size(); ++l) {
     const int worker = worker_of_layer(l);
     if (pipeline_config_.remote.has(worker)) {
@@ -284,68 +288,22 @@ void LocalTrainer::backward(std::uint32_t micro_batch, std::uint64_t step) {
   pending_encoders_ = clone(pipeline_->encoder_state());
 }
 
-void LocalTrainer::check_follows(const AuditPart& part) const {
-  const std::size_t directions = 2 * pipeline_config_.cuts.size();
-  const auto fits = [&](const std::vector<double>& rates) { return rates.size() == directions; };
-  if (!std::all_of(part.rates.begin(), part.rates.end(), fits) || (!part.tried.empty() && part.tried.size() != directions)) {
-    throw std::invalid_argument(fmt::format("an audit needs rates for each of {} cuts and both directions", pipeline_config_.cuts.size()));
-  }
-  const bool follows = part.first == 0 || (audit_ && part.first == audited_);
-  if (!follows || part.first + part.rates.size() > 2 * (2 + directions)) {
-    throw std::invalid_argument(fmt::format("an audit cannot go on with micro-batch {}", part.first));
-  }
-}
-
-void LocalTrainer::begin_audit() {
-  audit_.emplace(pipeline_config_.cuts.size() + 1, [this](int stage, const std::string& name, const torch::Tensor& gradient) {
-    const int worker = pipeline_config_.placement.worker_of[static_cast<std::size_t>(stage)];
-    return optimizers_[static_cast<std::size_t>(worker)]->scale(name, gradient);
-  });
-  audited_ = 0;
-}
-
 AuditPartResult LocalTrainer::audit(const layer::Batch& batch, const pipeline::StepId& id, const AuditPart& part) {
   check_whole();
   check_at_once();
-  check_follows(part);
+  audit_.check_follows(part);
   forget_step();
-  if (part.first == 0) begin_audit();
-  pipeline::AuditRun run;
-  for (const auto& rates : part.rates) {
-    pipeline::Rates& of_cuts = run.rates.emplace_back();
-    for (std::size_t j = 0; j < rates.size(); j += 2) of_cuts.push_back({rates[j], rates[j + 1]});
-  }
-  run.try_rates = part.tried;
-  run.take = [&](int i, int stage, const Layers& layers) { audit_->take(part.first + static_cast<std::uint32_t>(i), stage, layers); };
   pipeline::AuditRunResult done;
   try {
-    done = pipeline_->audit(batch, id, run);
+    done = pipeline_->audit(batch, id, audit_.begin(part));
     pipeline_->begin_step();
   } catch (...) {
-    audit_.reset();
+    audit_.drop();
     leave_replicas();
     throw;
   }
   forget_step();
-  audited_ += static_cast<std::uint32_t>(part.rates.size());
-  return audit_result(std::move(done), part.last);
-}
-
-AuditPartResult LocalTrainer::audit_result(pipeline::AuditRunResult done, bool last) {
-  AuditPartResult result{std::move(done.step)};
-  for (const auto& curve : done.curves) {
-    auto& errors = result.curves.emplace_back();
-    for (const boundary::RatePoint& point : curve) errors.push_back(point.rel_error());
-  }
-  result.non_finite = result.step.non_finite;
-  if (!last) return result;
-  result.sums = audit_->sums(audited_ / 2);
-  audit_.reset();
-  for (const auto& sums : result.sums) {
-    if (!std::all_of(sums.begin(), sums.end(), [](double sum) { return std::isfinite(sum); })) result.non_finite = true;
-  }
-  if (result.non_finite) result.sums.clear();  // JSON has no NaN
-  return result;
+  return audit_.end(part, std::move(done));
 }
 
 StepResult LocalTrainer::evaluate(const layer::Batch& batch, const pipeline::StepId& id) {

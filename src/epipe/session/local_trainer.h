@@ -9,8 +9,8 @@
 
 #include "epipe/layer/layer.h"
 #include "epipe/pipeline/pipeline.h"
-#include "epipe/session/audit.h"
 #include "epipe/session/checkpoint.h"
+#include "epipe/session/local_audit.h"
 #include "epipe/session/loss_scaler.h"
 #include "epipe/session/optimizer.h"
 #include "epipe/session/reducer.h"
@@ -125,9 +125,6 @@ class LocalTrainer {
   void forget_step();
   pipeline::StepResult train_step(const layer::Batch& batch, const pipeline::StepId& id, const Update* known);
   pipeline::StepResult sum_without_samples(std::uint64_t step);
-  void check_follows(const AuditPart& part) const;
-  void begin_audit();
-  AuditPartResult audit_result(pipeline::AuditRunResult done, bool last);
 
   Layers layers_;
   pipeline::PipelineConfig pipeline_config_;
@@ -135,19 +132,18 @@ class LocalTrainer {
   MakeOptimizer make_optimizer_;
   std::string fingerprint_;
   std::function<void(const std::string&)> require_same_run_;
-  std::unique_ptr<Reducer> reducer_;                    // null without replicas
-  std::unique_ptr<pipeline::Pipeline> pipeline_;        // null while disconnected
+  std::unique_ptr<Reducer> reducer_;                                    // null without replicas
+  std::unique_ptr<pipeline::Pipeline> pipeline_;                        // null while disconnected
   std::vector<std::unique_ptr<pipeline::ParameterVersions>> versions_;  // by stage, null for those of other processes; empty: no delay
-  std::vector<std::unique_ptr<Optimizer>> optimizers_;  // by worker, null for those of other processes
-  codec::State encoders_;                               // as of the last commit
+  std::vector<std::unique_ptr<Optimizer>> optimizers_;                  // by worker, null for those of other processes
+  codec::State encoders_;                                               // as of the last commit
   LossScaler scaler_;
   std::uint64_t steps_done_ = 0;
   std::set<std::size_t> loaded_;  // layers, since the last start_over()
   bool restoring_ = false;        // or a restore failed halfway
   std::optional<std::uint64_t> pending_;
-  std::optional<std::uint64_t> open_step_;                   // with a delay: it had its forwards
-  std::optional<GradientComparisons> audit_;                 // under way
-  std::uint32_t audited_ = 0;                                // its micro-batches so far
+  std::optional<std::uint64_t> open_step_;  // with a delay: it had its forwards
+  LocalAudit audit_;
   codec::State pending_encoders_;                            // as of the gradients
   std::map<std::uint32_t, std::vector<std::int64_t>> live_;  // samples of micro-batches between forward() and backward()
   bool applied_ = false;                                     // to the weights, or to some of them, by a step that is not committed
