@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 #include <stdexcept>
 #include <string>
+#include <vector>
 
 #include "epipe/base/json_type.h"
 #include "epipe/base/metric.h"
@@ -35,6 +36,20 @@ Metrics metrics_from_json(const nlohmann::json& object) {
   Metrics metrics;
   Metrics::each([&](const Metric& metric, auto& value) { take_metric(object.at(std::string(metric.name)), metric, value); }, metrics);
   return metrics;
+}
+
+// The same for lists of them.
+template <typename Metrics>
+nlohmann::json list_to_json(const std::vector<Metrics>& all) {
+  nlohmann::json list = nlohmann::json::array();
+  for (const Metrics& metrics : all) list.push_back(metrics_to_json(metrics));
+  return list;
+}
+template <typename Metrics>
+std::vector<Metrics> list_from_json(const nlohmann::json& list) {
+  std::vector<Metrics> all;
+  for (const auto& metrics : list) all.push_back(metrics_from_json<Metrics>(metrics));
+  return all;
 }
 
 // For a line of metrics.jsonl: includes derived metrics, omits empty texts.

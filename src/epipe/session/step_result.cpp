@@ -25,20 +25,6 @@ void take(const json& object, const char* name, T& value) {
 // JSON has no NaN; the library writes null.
 double number_or_nan(const json& j) { return j.is_null() ? std::numeric_limits<double>::quiet_NaN() : j.get<double>(); }
 
-template <typename Metrics>
-json list_to_json(const std::vector<Metrics>& all) {
-  json list = json::array();
-  for (const Metrics& metrics : all) list.push_back(metrics_to_json(metrics));
-  return list;
-}
-
-template <typename Metrics>
-std::vector<Metrics> list_from_json(const json& list) {
-  std::vector<Metrics> all;
-  for (const json& metrics : list) all.push_back(metrics_from_json<Metrics>(metrics));
-  return all;
-}
-
 void merge_cuts(StepResult& into, const StepResult& other) {
   for (std::size_t j = 0; j < into.forward.size(); ++j) {
     into.forward[j] += other.forward[j];

@@ -26,18 +26,9 @@ void add_each(std::vector<Metrics>& into, const std::vector<Metrics>& from) {
 }
 
 template <typename Metrics>
-json metrics_list(const std::vector<Metrics>& list) {
-  json array = json::array();
-  for (const Metrics& one : list) array.push_back(metrics_to_json(one));
-  return array;
-}
-
-template <typename Metrics>
 std::vector<Metrics> read_list(const json& array) {
   if (!array.is_array() || array.size() > StepTotals::kMostEntries) throw std::invalid_argument("a list is missing or too long");
-  std::vector<Metrics> list;
-  for (const json& one : array) list.push_back(metrics_from_json<Metrics>(one));
-  return list;
+  return list_from_json<Metrics>(array);
 }
 
 double most_of(MetricUnit unit, double seconds) {
@@ -102,9 +93,9 @@ std::string to_text(const StepTotals& totals) {
   return json{{"steps", totals.steps},
               {"samples", totals.samples},
               {"checkpoints", totals.checkpoints},
-              {"forward", metrics_list(totals.forward)},
-              {"backward", metrics_list(totals.backward)},
-              {"workers", metrics_list(totals.workers)}}
+              {"forward", list_to_json(totals.forward)},
+              {"backward", list_to_json(totals.backward)},
+              {"workers", list_to_json(totals.workers)}}
       .dump();
 }
 
