@@ -85,6 +85,14 @@ TEST_F(Usage, AConfigFileServesEveryCommand) {
   EXPECT_EQ(by_file.output, run("schedule --place 0,1,0 --schedule 1f1b --chunks 3").output);
 }
 
+TEST_F(Usage, AConfigFileOfOtherCommandsAloneIsRefused) {
+  write("train.toml", "[train]\nmodel = \"mlp\"\n");
+  expect("eval --config train.toml", 2, {"expected flags of epipe eval under [eval], got [train] alone"});
+  expect("codec measure --config train.toml x.npy", 2, {"under [codec.measure], got [train] alone"});
+  write("both.toml", "[train]\nmodel = \"mlp\"\n[schedule]\nchunks = 2\n");
+  EXPECT_EQ(run("schedule --place 0,1 --config both.toml").code, 0);
+}
+
 TEST_F(Usage, AMistakeInAConfigFileNamesFileAndLine) {
   write("key.toml", "# a run\n[train]\nmodel = \"mlp\"\nlrr = 0.1\n");
   expect("train --config key.toml --run-dir a", 2, {"key.toml, line 4: ", "train.lrr", "did you mean lr?"});

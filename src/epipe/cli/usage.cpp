@@ -1,11 +1,14 @@
 #include "epipe/cli/usage.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <fstream>
 #include <numeric>
 #include <optional>
+
+#include "epipe/cli/command.h"
 
 namespace epipe::cli {
 namespace {
@@ -138,6 +141,37 @@ bool is_given(const std::vector<std::string>& words, const std::string& flag) {
   return std::any_of(words.begin(), words.end(), [&](const std::string& word) { return name_of(word) == flag; });
 }
 
+// "[train], [serve]", as the file has them.
+std::string sections_in(const std::vector<CLI::ConfigItem>& items) {
+  std::vector<std::string> sections;
+  for (const CLI::ConfigItem& item : items) {
+    const std::string section = fmt::format("[{}]", fmt::join(item.parents, "."));
+    if (std::find(sections.begin(), sections.end(), section) == sections.end()) sections.push_back(section);
+  }
+  return fmt::format("{}", fmt::join(sections, ", "));
+}
+
+// Sections of other commands are passed over; a file that has nothing else would be, too, without a word.
+class ConfigOfCommand final : public CLI::ConfigTOML {
+ public:
+  explicit ConfigOfCommand(const CLI::App& app) : app_(app) {}
+
+  std::vector<CLI::ConfigItem> from_config(std::istream& input) const override {
+    auto found = CLI::ConfigTOML::from_config(input);
+    const std::string own = section_of(chosen(app_));
+    const auto is_own = [&](const CLI::ConfigItem& item) {
+      const std::string section = fmt::format("{}", fmt::join(item.parents, "."));
+      return section.empty() || section == own || own.starts_with(section + ".");  // what is outside of sections is refused later
+    };
+    if (found.empty() || std::any_of(found.begin(), found.end(), is_own)) return found;
+    throw UsageError(fmt::format("--config: expected flags of {} under [{}], got {} alone; put them there, or on the command line",
+                                 full_name(chosen(app_)), own, sections_in(found)));
+  }
+
+ private:
+  const CLI::App& app_;
+};
+
 }  // namespace
 
 std::string nearest(const std::string& word, const std::vector<std::string>& candidates) {
@@ -154,6 +188,7 @@ std::string nearest(const std::string& word, const std::vector<std::string>& can
 }
 
 void share_config(CLI::App& app) {
+  if (app.get_parent() == nullptr) app.config_formatter(std::make_shared<ConfigOfCommand>(app));
   for (CLI::App* const command : app.get_subcommands([](const CLI::App*) { return true; })) {
     command->fallthrough();
     if (command->get_require_subcommand_min() == 0) {  // it runs by itself

@@ -10,7 +10,8 @@ namespace epipe::cli {
 // The candidate most similar to `word`; empty if none is close.
 std::string nearest(const std::string& word, const std::vector<std::string>& candidates);
 
-// Makes every command accept the program's --config and mention it in its help.
+// Makes every command accept the program's --config and mention it in its help. A file without flags of the chosen command is an
+// UsageError.
 void share_config(CLI::App& app);
 
 // The message for an error: what is wrong, its place if in a file, and which help to read. `words`: the command line.
