@@ -80,9 +80,7 @@ void add_codec_command(CLI::App& app) {
     command->callback([flags, run] { run(*flags); });
     return command;
   };
-  const char* const spec_help =
-      "none fp16 bf16 uniform:B sort:Q+S fast:Q+S kmeans:B ec:N dct:N auto:N ec@E dct@E auto@E, or topk:R lowrank:K power:K, alone or "
-      "followed by >CODEC";
+  const std::string spec_help = fmt::format("One of {}; the transforms at the end may be followed by >CODEC", codec::known_codecs());
 
   auto* encode = add("encode", "Write the frame that would cross a cut", run_encode);
   encode->add_option("--codec", flags->codec, spec_help)->required();
@@ -95,7 +93,7 @@ void add_codec_command(CLI::App& app) {
   decode->add_option("--max-bytes", flags->max_bytes, "Refuse payloads and tensors above this many bytes")->capture_default_str();
 
   auto* measure = add("measure", "Bytes on the wire, error and speed, against memcpy", run_measure);
-  measure->add_option("--codec", flags->codecs, std::string(spec_help) + "; may be given several times")
+  measure->add_option("--codec", flags->codecs, spec_help + "; may be given several times")
       ->required()
       ->allow_extra_args(false);  // a file may follow
   measure->add_option("files", flags->files, "float32 .npy files")->required();

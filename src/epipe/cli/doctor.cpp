@@ -73,7 +73,7 @@ Finding cuda() {
     return {"CUDA", Level::kWarning, "there is an NVIDIA driver, but this build finds no device",
             "build with the preset cuda: docs/gpu.md"};
   }
-  return {"CUDA", Level::kFine, devices > 0 ? fmt::format("{} devices", devices) : "no device; --device cpu"};
+  return {"CUDA", Level::kFine, devices > 0 ? fmt::format("{} devices", devices) : "no device; train with --devices cpu"};
 }
 
 Finding part_of_build(const Part& part) {

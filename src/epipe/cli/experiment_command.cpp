@@ -60,7 +60,7 @@ void run_run(ExperimentFlags flags) {
     throw UsageError("expected the ids of experiments, e.g. acc-cifar10-sort8 or 'acc-rte-*'; `epipe experiment list` shows all");
   }
   const auto entries = take_entries(flags);
-  if (flags.runner.out.empty() && !flags.runner.dry_run) throw UsageError("--out says where runs and results go");
+  if (flags.runner.out.empty() && !flags.runner.dry_run) throw UsageError("expected --out DIR, the folder of runs and results");
   const int failures = run_experiments(entries, flags.runner, stop_on_signals());
   if (failures > 0) throw Failure(fmt::format("{} of the runs failed; their logs say why", failures));
 }

@@ -167,7 +167,7 @@ void run_rank(const train::Registry& registry, TrainConfig config, const TrainFl
 // With --resume, missing flags are taken from the run's config.toml.
 TrainFlags completed(const TrainFlags& given, const CLI::App& command) {
   const std::string& run_dir = given.config.run_dir;
-  if (run_dir.empty()) throw UsageError("--run-dir says where the run writes its results");
+  if (run_dir.empty()) throw UsageError("expected --run-dir DIR, the folder that the run writes its results to");
   if (!given.config.resume) return given;
   if (has_config(run_dir)) {
     const std::string model = flags_of_run(run_dir, CLI::App()).config.model;
