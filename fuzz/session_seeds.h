@@ -113,6 +113,37 @@ inline Bytes wrong_micro_batches(std::size_t of) {
   return seed.spell(session::BackwardCommand{1, 7}).say(Proper::kCommit0).say(Proper::kLeave).bytes();
 }
 
+// What is asked between two steps: an audit, and how fast the link is. Then a step as if neither had been.
+inline bool is_audited(const SessionCase& of) { return is_remote_stage(of) && of.plan.codecs[0].forward == "ec:4" && of.plan.delay == 0; }
+
+inline Bytes audited_run(std::size_t of) {
+  Seed seed(of);
+  seed.say(Proper::kConfigure).say(Proper::kLoad).say(Proper::kOpenChannels);
+  seed.frames(0, true).spell(testing::audit_command(testing::session_cases()[of]));
+  seed.spell(session::LinkProbeCommand{session::probe_bytes(64), 32});
+  return seed.frames(0, true).say(Proper::kStep0).say(Proper::kCommit0).say(Proper::kEnd).bytes();
+}
+
+// Two steps that overlap, with the backwards that a server runs early.
+inline Bytes late_run(std::size_t of) {
+  const SessionCase& late = testing::session_cases()[of];
+  Seed seed(of);
+  seed.say(Proper::kConfigure).say(Proper::kLoad).say(Proper::kOpenChannels).frames(0, true).frames(1, true);
+  seed.spell(testing::overlapped_command(late, 0, true)).spell(session::EarlyBackwardsCommand{});
+  seed.spell(testing::overlapped_command(late, 1, true)).spell(session::EarlyBackwardsCommand{}).say(Proper::kCommit0);
+  seed.spell(testing::overlapped_command(late, 1, false)).say(Proper::kCommit1);
+  return seed.say(Proper::kSave).say(Proper::kWeights).say(Proper::kEnd).bytes();
+}
+
+// Steps that do not overlap in a run whose steps do, and the other way round.
+inline Bytes wrong_steps(std::size_t of) {
+  const SessionCase& run = testing::session_cases()[of];
+  Seed seed(of);
+  seed.say(Proper::kConfigure).say(Proper::kLoad).say(Proper::kOpenChannels).frames(0, true).spell(session::EarlyBackwardsCommand{});
+  if (run.plan.delay > 0) return seed.say(Proper::kStep0).spell(testing::audit_command(run)).say(Proper::kLeave).bytes();
+  return seed.spell(testing::overlapped_command(run, 0, true)).spell(session::BackwardCommand{0, 0}).say(Proper::kLeave).bytes();
+}
+
 inline Bytes lost_link(std::size_t of) {
   Seed seed(of);
   seed.say(Proper::kConfigure).say(Proper::kLoad).say(Proper::kOpenChannels).say(Proper::kStep0);
@@ -130,12 +161,18 @@ inline Bytes wrong_weights() {
 inline std::map<std::string, Bytes> session_seeds() {
   std::map<std::string, Bytes> seeds = {{"wrong-weights", wrong_weights()}};
   for (std::size_t of = 0; of < testing::session_cases().size(); ++of) {
+    seeds[fmt::format("wrong-steps-{}", of)] = wrong_steps(of);
+    if (testing::session_cases()[of].plan.delay > 0) {
+      seeds[fmt::format("proper-late-{}", of)] = late_run(of);
+      continue;
+    }
     seeds[fmt::format("proper-run-{}", of)] = whole_run(of);
     seeds[fmt::format("proper-words-{}", of)] = spelled_run(of);
     seeds[fmt::format("lost-link-{}", of)] = lost_link(of);
     if (!is_remote_stage(testing::session_cases()[of])) continue;
     seeds[fmt::format("proper-stage-{}", of)] = remote_stage(of);
     seeds[fmt::format("wrong-stage-{}", of)] = wrong_micro_batches(of);
+    if (is_audited(testing::session_cases()[of])) seeds[fmt::format("proper-audit-{}", of)] = audited_run(of);
   }
   return seeds;
 }

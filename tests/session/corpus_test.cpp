@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <set>
 
 #include "epipe/base/file.h"
 #include "support/session_script.h"
@@ -11,6 +12,15 @@ namespace epipe::session {
 namespace {
 
 const std::string kCorpus = EPIPE_SOURCE_DIR "/fuzz/corpus/session/";
+
+// Those whose steps overlap have seeds of their own.
+std::vector<std::size_t> synchronous_cases() {
+  std::vector<std::size_t> cases;
+  for (std::size_t of = 0; of < testing::session_cases().size(); ++of) {
+    if (testing::session_cases()[of].plan.delay == 0) cases.push_back(of);
+  }
+  return cases;
+}
 
 std::vector<Reply> answers_to(const std::string& seed) {
   const testing::TempFolder folder;
@@ -33,7 +43,7 @@ std::string names(const std::vector<Reply>& replies) {
 }
 
 TEST(SessionCorpus, AProperRunIsCarriedOutToItsEnd) {
-  for (std::size_t of = 0; of < testing::session_cases().size(); ++of) {
+  for (const std::size_t of : synchronous_cases()) {
     EXPECT_EQ(
         names(answers_to("proper-run-" + std::to_string(of))),
         "configured, loaded, channels open, stepped, committed, committed, stepped, committed, stepped, saved, weights, restored, clock, "
@@ -43,11 +53,33 @@ TEST(SessionCorpus, AProperRunIsCarriedOutToItsEnd) {
 }
 
 TEST(SessionCorpus, AProperRunInWordsIsCarriedOutToItsEnd) {
-  for (std::size_t of = 0; of < testing::session_cases().size(); ++of) {
+  for (const std::size_t of : synchronous_cases()) {
     EXPECT_EQ(names(answers_to("proper-words-" + std::to_string(of))),
               "configured, loaded, channels open, stepped, committed, saved, restored, left")
         << of;
   }
+}
+
+TEST(SessionCorpus, AnAuditAndAProbeOfTheLinkAreCarriedOutToTheirEnd) {
+  EXPECT_EQ(names(answers_to("proper-audit-3")), "configured, loaded, channels open, audited, link probed, stepped, committed, ended");
+}
+
+TEST(SessionCorpus, StepsThatOverlapAreCarriedOutToTheirEnd) {
+  EXPECT_EQ(names(answers_to("proper-late-7")),
+            "configured, loaded, channels open, overlapped, early backwards done, overlapped, early backwards done, committed, "
+            "overlapped, committed, saved, weights, ended");
+}
+
+TEST(SessionCorpus, HasEveryCommandButThoseOfReplicas) {
+  std::set<std::size_t> met;
+  for (const std::string& seed : list_folder(kCorpus)) {
+    const auto bytes = read_file(kCorpus + seed, 1 << 16);
+    ASSERT_TRUE(bytes) << seed;
+    for (const Bytes& command : testing::read_script(bytes.value()).commands) {
+      if (const auto read = read_command(command)) met.insert(read.value().index());
+    }
+  }
+  EXPECT_EQ(met.size(), std::variant_size_v<Command> - 1) << "a new command belongs to fuzz/session_seeds.h";
 }
 
 TEST(SessionCorpus, ARemoteStageIsCarriedOutToItsEnd) {
@@ -73,7 +105,7 @@ TEST(SessionCorpus, HasNoSeedThatAFuzzerWouldCutShort) {
   for (const std::string& seed : list_folder(kCorpus)) {
     const auto bytes = read_file(kCorpus + seed, 1 << 16);
     ASSERT_TRUE(bytes) << seed;
-    EXPECT_LE(bytes.value().size(), 4096U) << seed << ": the Makefile gives libFuzzer -max_len=4096";
+    EXPECT_LE(bytes.value().size(), 4096U) << seed << ": tools/fuzz.py gives libFuzzer -max_len=4096";
   }
 }
 

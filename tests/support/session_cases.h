@@ -80,7 +80,9 @@ inline std::vector<SessionCase> make_session_cases() {
   text.plan.model = "transformer";
   text.plan.data = {data::DataSpec::Kind::kText, {2}, 3, 9};
   text.shape = {2, 64};
-  return {plain, sorted, stateful, scaled, ring, chain, text};
+  SessionCase late = chunked_case("ec:4");
+  late.plan.delay = 1;
+  return {plain, sorted, stateful, scaled, ring, chain, text, late};
 }
 
 inline const std::vector<SessionCase>& session_cases() {
@@ -116,6 +118,27 @@ inline session::StepCommand step_command(const SessionCase& of, std::uint64_t st
   const auto size = static_cast<std::int64_t>(of.samples.size());
   if (of.plan.data.kind == data::DataSpec::Kind::kText) command.batch.side = {torch::ones({size, of.plan.data.shape[0]})};
   if (of.cluster) command.batch.targets = torch::zeros({size}, torch::kInt64);
+  return command;
+}
+
+// Step `step` beside the backwards of the one before; without forwards these alone.
+inline session::OverlappedStepCommand overlapped_command(const SessionCase& of, std::uint64_t step, bool forwards) {
+  session::OverlappedStepCommand command;
+  command.forwards = forwards;
+  if (!forwards) return command;
+  command.id = {0, step, of.plan.chunks};
+  command.batch.samples = of.samples;
+  return command;
+}
+
+// The first two micro-batches of an audit, at the rates of the specs and at higher ones.
+inline session::AuditCommand audit_command(const SessionCase& of) {
+  session::AuditCommand command;
+  command.batch.samples = {7, 3};
+  command.id = {0, 0, 2, false, 2};
+  const std::size_t directions = 2 * of.plan.cuts.size();
+  command.part = {0, true, {std::vector<double>(directions, 0), std::vector<double>(directions, 16)}, {}};
+  command.part.tried.assign(directions, {1, 2});
   return command;
 }
 
