@@ -22,7 +22,7 @@ class Client:
         self.start()
 
     def start(self):
-        has_checkpoint = any((self.folder / "checkpoints").glob("*")) if (self.folder / "checkpoints").is_dir() else False
+        has_checkpoint = any((self.folder / "checkpoints").glob("step-*"))  # `unfinished` is of one who was killed in its first save
         if not has_checkpoint:
             shutil.rmtree(self.folder, ignore_errors=True)
         flags = ["--resume"] if has_checkpoint else RUN
