@@ -120,7 +120,7 @@ class Coordinator {
   void visit_weights(const std::function<void(const NamedTensors& layer)>& visit, bool trained_only = false);
   // Seconds from a small command to its reply, by worker, the fastest of some; 0 for those here.
   std::vector<double> round_trips();
-  // Of the link to the first worker elsewhere, with so many bytes each way; between steps, when nothing else crosses it.
+  // Of the link to the first worker elsewhere, with so many bytes each way, twice; between steps, when nothing else crosses it.
   LinkMeasurement probe_link(std::uint64_t bytes_up, std::uint64_t bytes_down);
   // What the peers did when, by the clock of `own`; without those that are lost.
   std::vector<Tracer::Event> timelines(const Tracer& own);

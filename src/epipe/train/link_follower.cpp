@@ -70,14 +70,11 @@ LinkFollower::LinkFollower(RunParts& run, FollowOptions options)
   if (const auto fits = planner::check(options_.costs); !fits) throw std::invalid_argument(fits.error().message);
 }
 
-// The first one is short, whatever the link has become, and only says how long the others must be: buffers on the way take a few kilobytes
-// at once. The better of the others counts: a thread that waits for its turn makes a link look slow.
+// The first one is short, whatever the link has become, and only says how long the other must be: buffers on the way take a few kilobytes
+// at once.
 session::LinkMeasurement LinkFollower::probe() {
   const session::LinkMeasurement expected = options_.probe(watch_.probe_bytes(0), watch_.probe_bytes(0));
-  const auto measured = [&] { return options_.probe(watch_.probe_bytes(expected.up), watch_.probe_bytes(expected.down)); };
-  const session::LinkMeasurement first = measured();
-  const session::LinkMeasurement second = measured();
-  return {std::max(first.up, second.up), std::max(first.down, second.down), std::min(first.round_trip, second.round_trip)};
+  return options_.probe(watch_.probe_bytes(expected.up), watch_.probe_bytes(expected.down));
 }
 
 RateChange LinkFollower::choose(const session::LinkMeasurement& link, std::uint64_t step) const {
