@@ -225,6 +225,25 @@ TEST_F(TextData, TheCacheIsBesideTheTextOrNowhere) {
   EXPECT_EQ(splits.train->size(), 6);
 }
 
+TEST_F(TextData, TheCacheIsReadableToItsOwnerAlone) {
+  put("books/a.txt", "one two three four five six");
+  const mode_t before = ::umask(022);
+  open_text("books", 4, "");
+  open_text("books", 4, "kept/tokens");
+  ::umask(before);
+  const auto mode = [&](const std::string& name) {
+    struct stat status {};
+    EXPECT_EQ(::stat(folder_.file(name).c_str(), &status), 0) << name;
+    return status.st_mode & 0777U;
+  };
+  for (const char* const cache : {"books/.epipe-cache", "kept/tokens"}) {
+    EXPECT_EQ(mode(cache), 0700U) << cache;
+    ASSERT_EQ(caches(cache).size(), 1U) << cache;
+    EXPECT_EQ(mode(std::string(cache) + "/" + caches(cache)[0]), 0600U) << cache;
+  }
+  EXPECT_EQ(mode("kept"), 0700U);
+}
+
 TEST_F(TextData, GlueTakesATokenizerWithItsTemplateAndTypes) {
   put("RTE/train.tsv", "index\tsentence1\tsentence2\tlabel\n0\tbcdefghij\txyz\tentailment\n1\tb\tx\tnot_entailment\n");
   put("RTE/dev.tsv", "index\tsentence1\tsentence2\tlabel\n0\tbcd\txyz\tentailment\n");

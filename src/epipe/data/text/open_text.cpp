@@ -53,11 +53,11 @@ std::string cache_name(const TokenKey& key) {
   return name + ".tokens";
 }
 
-// Writes the tokens to the first writable cache folder, and maps them from there.
+// Writes the tokens to the first writable cache folder, for its owner only, as tokens are text; maps them from there.
 std::optional<TokenStore> keep(const TokenStore& store, const TokenKey& key, const TextSettings& settings) {
   for (const std::string& folder : settings.caches) {
     const std::string path = path_in(folder, cache_name(key));
-    if (!make_folders(folder) || !write_token_store(path, key, store)) continue;
+    if (!make_private_folders(folder) || !write_token_store(path, key, store)) continue;
     if (auto kept = read_token_store(path, key, settings.tokenizer.vocabulary())) return std::move(kept).value();
   }
   return std::nullopt;

@@ -86,7 +86,7 @@ Result<void> write_token_store(const std::string& path, const TokenKey& key, con
   header.tokens = store.tokens.size();
   header.left_out = store.left_out;
   header.checksum = checksum_of(store);
-  return write_file(path, {std::as_bytes(std::span(&header, 1)), std::as_bytes(store.samples), std::as_bytes(store.tokens)});
+  return write_private_file(path, {std::as_bytes(std::span(&header, 1)), std::as_bytes(store.samples), std::as_bytes(store.tokens)});
 }
 
 }  // namespace epipe::data
