@@ -84,6 +84,28 @@ TEST(Dropout, IsPyTorchsOwnWhereNothingIsPipelined) {
   EXPECT_FALSE(torch::equal(y, own));
 }
 
+// A part of the rows, and of each the first values: as attention in blocks has them.
+TEST(Dropout, InPartsDropsWhatTheWholeDrops) {
+  torch::manual_seed(1);
+  const ForwardContext at = context_of({10, 11});
+  const auto x = torch::randn({2, 3, 10, 7});
+  for (const auto device : {torch::kCPU, torch::kCUDA}) {
+    if (device == torch::kCUDA && !torch::cuda::is_available()) continue;
+    const auto here = x.to(device);
+    const auto whole = dropout(here, 0.3, at, "layer");
+    const auto parts = dropout_in_parts(10, 7, 0.3, device, at, "layer");
+    for (const std::int64_t first : {0, 4, 9}) {
+      for (const std::int64_t values : {1, 5, 7}) {
+        const auto part = [&](const torch::Tensor& all) {
+          return all.narrow(2, first, std::min<std::int64_t>(4, 10 - first)).narrow(3, 0, values);
+        };
+        EXPECT_TRUE(torch::equal(parts.drop(part(here), first), part(whole))) << first << ", " << values;
+      }
+    }
+  }
+  EXPECT_THROW(dropout_in_parts(10, 7, 0.3, torch::kCPU, at, "layer").drop(torch::ones({3, 3, 10, 7}), 0), c10::Error);
+}
+
 class DropoutOnDevice : public ::testing::TestWithParam<torch::ScalarType> {
  protected:
   void SetUp() override { EPIPE_NEEDS_CUDA(); }

@@ -1,9 +1,13 @@
 // Decoders against the numbers of Hugging Face's transformers: logits, loss, gradients of every parameter, AdamW, greedy ids, LoRA.
 #include <gtest/gtest.h>
 
+#include <c10/core/Allocator.h>
+#include <c10/util/ThreadLocalDebugInfo.h>
 #include <torch/csrc/autograd/autograd.h>
+#include <torch/version.h>
 
 #include "epipe/layer/attention.h"
+#include "epipe/layer/random.h"
 #include "epipe/model/adaptation.h"
 #include "epipe/model/adapter.h"
 #include "epipe/model/decoder_config.h"
@@ -198,21 +202,111 @@ TEST(DecoderConfig, WhatIsNotComputedIsNamed) {
   }
 }
 
+torch::Tensor random_heads(std::int64_t heads, std::int64_t length) { return torch::randn({2, heads, length, 8}).requires_grad_(true); }
+
+constexpr std::int64_t kOneBlock = 70;
+constexpr std::int64_t kSeveralBlocks = 1000;  // with 2 texts and 4 heads
+
+// Two ways to compute attention of queries, keys and values, and their gradients.
+template <typename Whole, typename Blocks>
+void expect_same_attention(std::int64_t length, std::int64_t before, const Whole& whole, const Blocks& blocks) {
+  auto q = random_heads(4, length);
+  auto k = random_heads(2, length + before);
+  auto v = random_heads(2, length + before);
+  const auto probe = torch::randn({2, 4, length, 8});
+  const auto expected = whole(q, k, v);
+  const auto got = blocks(q, k, v);
+  EXPECT_LT(relative(got, expected), 1e-5);
+  const auto expected_gradients = torch::autograd::grad({(expected * probe).sum()}, {q, k, v});
+  const auto gradients = torch::autograd::grad({(got * probe).sum()}, {q, k, v});
+  for (std::size_t i = 0; i < gradients.size(); ++i) EXPECT_LT(relative(gradients[i], expected_gradients[i]), 1e-5) << i;
+}
+
 TEST(CausalAttention, ByBlocksIsThatOfTheWholeMatrixAndSoAreItsGradients) {
   torch::manual_seed(1);
-  const auto make = [](std::int64_t heads, std::int64_t length) { return torch::randn({2, heads, length, 8}).requires_grad_(true); };
-  for (const std::int64_t before : {0, 5}) {
-    auto q = make(4, 70);
-    auto k = make(2, 70 + before);
-    auto v = make(2, 70 + before);
-    const auto probe = torch::randn({2, 4, 70, 8});
-    const auto whole = torch::matmul(layer::causal_attention_weights(q, k), layer::repeat_groups(v, 4));
-    const auto expected = torch::autograd::grad({(whole * probe).sum()}, {q, k, v});
-    const auto blocks = layer::causal_attention_by_blocks(q, k, v);
-    EXPECT_LT(relative(blocks, whole), 1e-6);
-    const auto got = torch::autograd::grad({(blocks * probe).sum()}, {q, k, v});
-    for (std::size_t i = 0; i < got.size(); ++i) EXPECT_LT(relative(got[i], expected[i]), 1e-5) << i;
+  const auto whole = [](const auto& q, const auto& k, const auto& v) {
+    return torch::matmul(layer::causal_attention_weights(q, k), layer::repeat_groups(v, 4));
+  };
+  for (const std::int64_t length : {kOneBlock, kSeveralBlocks}) {
+    for (const std::int64_t before : {0, 5}) expect_same_attention(length, before, whole, layer::causal_attention_by_blocks);
   }
+}
+
+layer::ForwardContext training_of_two() {
+  layer::ForwardContext at;
+  at.seed = 1;
+  at.epoch = 2;
+  at.step = 3;
+  at.samples = {4, 5};
+  return at;
+}
+
+TEST(CausalAttention, WithDropoutDropsTheScoresThatDropoutOfTheWholeMatrixDrops) {
+  torch::manual_seed(1);
+  const auto at = training_of_two();
+  const auto whole = [&](const auto& q, const auto& k, const auto& v) {
+    return torch::matmul(layer::dropout(layer::causal_attention_weights(q, k), 0.2, at, "x"), layer::repeat_groups(v, 4));
+  };
+  const auto blocks = [&](const auto& q, const auto& k, const auto& v) {
+    return layer::causal_attention_with_dropout(q, k, v, 0.2, at, "x");
+  };
+  for (const std::int64_t length : {kOneBlock, kSeveralBlocks}) {
+    for (const std::int64_t before : {0, 5}) expect_same_attention(length, before, whole, blocks);
+  }
+}
+
+TEST(CausalAttention, WithDropoutIsTheSameForTheSameKeysOnly) {
+  torch::manual_seed(1);
+  const torch::NoGradGuard no_grad;
+  const auto q = random_heads(4, kOneBlock);
+  const auto attended = [&](const layer::ForwardContext& at, double p = 0.2, const char* name = "x") {
+    return layer::causal_attention_with_dropout(q, q, q, p, at, name);
+  };
+  auto at = training_of_two();
+  const auto first = attended(at);
+  EXPECT_TRUE(torch::equal(attended(at), first));
+  EXPECT_FALSE(torch::equal(attended(at, 0.2, "y"), first));
+  at.step = 4;
+  EXPECT_FALSE(torch::equal(attended(at), first));
+  EXPECT_TRUE(torch::equal(attended(at, 0), layer::causal_attention(q, q, q)));
+  at.training = false;
+  EXPECT_TRUE(torch::equal(attended(at), layer::causal_attention(q, q, q)));
+}
+
+// Bytes that LibTorch holds on the CPU for this thread's work, and the most it held.
+class MemoryMeter final : public c10::MemoryReportingInfoBase {
+ public:
+#if TORCH_VERSION_MAJOR >= 2
+  using Total = std::size_t;
+#else
+  using Total = std::int64_t;
+#endif
+  void reportMemoryUsage(void*, std::int64_t bytes, Total, Total, c10::Device) override {
+    held_ += bytes;
+    most = std::max(most, held_);
+  }
+  bool memoryProfilingEnabled() const override { return true; }
+
+  std::int64_t most = 0;
+
+ private:
+  std::int64_t held_ = 0;
+};
+
+TEST(CausalAttention, WithDropoutNeverHoldsAllScores) {
+  constexpr std::int64_t kHeads = 4;
+  constexpr std::int64_t kLength = 4096;
+  torch::manual_seed(1);
+  auto at = training_of_two();
+  at.samples = {4};
+  const auto q = torch::randn({1, kHeads, kLength, 8}).requires_grad_(true);
+  const auto meter = std::make_shared<MemoryMeter>();
+  {
+    const c10::DebugInfoGuard measured(c10::DebugInfoKind::PROFILER_STATE, meter);
+    layer::causal_attention_with_dropout(q, q, q, 0.1, at, "x").sum().backward();
+  }
+  EXPECT_GT(meter->most, q.numel() * 4) << "it measures";
+  EXPECT_LT(meter->most, kHeads * kLength * kLength * 4) << "one matrix of scores";
 }
 
 TEST(CausalAttention, LetsNoTokenSeeALaterOne) {

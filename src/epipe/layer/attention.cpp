@@ -7,6 +7,8 @@
 #include <cmath>
 #include <limits>
 
+#include "epipe/layer/random.h"
+
 namespace epipe::layer {
 namespace {
 
@@ -47,14 +49,22 @@ torch::Tensor block_weights(const torch::Tensor& query, const torch::Tensor& key
   return torch::softmax(scores.masked_fill_(future, -std::numeric_limits<float>::infinity()), -1);
 }
 
-// The forward saves only its inputs and output; the backward recomputes the scores of each block.
+// Without dropout p is 0, and there are no keys.
+torch::Tensor dropped(const torch::Tensor& weights, const DropoutInParts& dropout, const Block& at) {
+  return dropout.p > 0 ? dropout.drop(weights, at.begin) : weights;
+}
+
+// The forward saves its inputs only; the backward recomputes the scores of each block, and drops the same ones.
 class BlockAttention : public torch::autograd::Function<BlockAttention> {
  public:
-  static torch::Tensor forward(AutogradContext* ctx, const torch::Tensor& query, const torch::Tensor& key, const torch::Tensor& value) {
+  static torch::Tensor forward(AutogradContext* ctx, const torch::Tensor& query, const torch::Tensor& key, const torch::Tensor& value,
+                               const DropoutInParts& dropout) {
     ctx->save_for_backward({query, key, value});
+    ctx->saved_data["p"] = dropout.p;
+    if (dropout.p > 0) ctx->saved_data["keys"] = dropout.keys;
     auto out = torch::empty_like(query);
     for_blocks(query, key, [&](const Block& at) {
-      const auto weights = block_weights(query, key, at).to(value.scalar_type());
+      const auto weights = dropped(block_weights(query, key, at), dropout, at).to(value.scalar_type());
       out.narrow(2, at.begin, at.size).copy_(torch::matmul(weights, value.narrow(2, 0, at.keys)));
     });
     return out;
@@ -65,6 +75,8 @@ class BlockAttention : public torch::autograd::Function<BlockAttention> {
     const torch::Tensor& query = saved[0];
     const torch::Tensor& key = saved[1];
     const torch::Tensor& value = saved[2];
+    DropoutInParts dropout{{}, ctx->saved_data.at("p").toDouble(), query.size(2), key.size(2)};
+    if (dropout.p > 0) dropout.keys = ctx->saved_data.at("keys").toTensor();
     auto d_query = torch::empty_like(query);
     auto d_key = torch::zeros_like(key);
     auto d_value = torch::zeros_like(value);
@@ -72,16 +84,23 @@ class BlockAttention : public torch::autograd::Function<BlockAttention> {
       const auto weights = block_weights(query, key, at);  // [B, heads, size, keys]
       const auto gradient = gradients[0].narrow(2, at.begin, at.size);
       const auto k = key.narrow(2, 0, at.keys);
-      d_value.narrow(2, 0, at.keys).add_(torch::matmul(weights.to(value.scalar_type()).transpose(-1, -2), gradient));
-      const auto d_weights = torch::matmul(gradient, value.narrow(2, 0, at.keys).transpose(-1, -2)).to(torch::kFloat32);
+      d_value.narrow(2, 0, at.keys).add_(torch::matmul(dropped(weights, dropout, at).to(value.scalar_type()).transpose(-1, -2), gradient));
+      const auto d_dropped = torch::matmul(gradient, value.narrow(2, 0, at.keys).transpose(-1, -2)).to(torch::kFloat32);
+      const auto d_weights = dropped(d_dropped, dropout, at);
       const auto d_scores =
           (weights * (d_weights - (weights * d_weights).sum(-1, /*keepdim=*/true)) * scale_of(query)).to(query.scalar_type());
       d_query.narrow(2, at.begin, at.size).copy_(torch::matmul(d_scores, k));
       d_key.narrow(2, 0, at.keys).add_(torch::matmul(d_scores.transpose(-1, -2), query.narrow(2, at.begin, at.size)));
     });
-    return {d_query, d_key, d_value};
+    return {d_query, d_key, d_value, {}};
   }
 };
+
+torch::Tensor by_blocks(const torch::Tensor& query, const torch::Tensor& key, const torch::Tensor& value, const DropoutInParts& dropout) {
+  const std::int64_t heads = query.size(1);
+  return BlockAttention::apply(query.contiguous(), repeat_groups(key, heads).contiguous(), repeat_groups(value, heads).contiguous(),
+                               dropout);
+}
 
 }  // namespace
 
@@ -96,8 +115,15 @@ torch::Tensor causal_attention_weights(const torch::Tensor& query, const torch::
 }
 
 torch::Tensor causal_attention_by_blocks(const torch::Tensor& query, const torch::Tensor& key, const torch::Tensor& value) {
-  const std::int64_t heads = query.size(1);
-  return BlockAttention::apply(query.contiguous(), repeat_groups(key, heads).contiguous(), repeat_groups(value, heads).contiguous());
+  return by_blocks(query, key, value, {});
+}
+
+torch::Tensor causal_attention_with_dropout(const torch::Tensor& query, const torch::Tensor& key, const torch::Tensor& value, double p,
+                                            const ForwardContext& at, std::string_view name) {
+  if (!at.training || p == 0) return causal_attention(query, key, value);
+  if (at.pipelined) return by_blocks(query, key, value, dropout_in_parts(query.size(2), key.size(2), p, query.device(), at, name));
+  const auto weights = dropout(causal_attention_weights(query, key), p, at, name);
+  return torch::matmul(weights.to(value.scalar_type()), repeat_groups(value, query.size(1)));
 }
 
 torch::Tensor causal_attention(const torch::Tensor& query, const torch::Tensor& key, const torch::Tensor& value) {

@@ -5,6 +5,9 @@
 #include <cstdint>
 #include <map>
 #include <string>
+#include <string_view>
+
+#include "epipe/layer/layer.h"
 
 namespace epipe::layer {
 
@@ -18,7 +21,12 @@ torch::Tensor causal_attention(const torch::Tensor& query, const torch::Tensor& 
 // The same, always in blocks.
 torch::Tensor causal_attention_by_blocks(const torch::Tensor& query, const torch::Tensor& key, const torch::Tensor& value);
 
-// The scores [B, heads, T, S] after softmax, for callers that apply dropout to them. Memory is proportional to T^2.
+// The same with dropout of the scores after softmax while training, in blocks: each score is dropped as dropout() of all of them, [B,
+// heads, T, S], drops it. Where nothing is pipelined memory is proportional to T^2, as PyTorch's own dropout draws for all scores at once.
+torch::Tensor causal_attention_with_dropout(const torch::Tensor& query, const torch::Tensor& key, const torch::Tensor& value, double p,
+                                            const ForwardContext& at, std::string_view name);
+
+// The scores [B, heads, T, S] after softmax. Memory is proportional to T^2.
 torch::Tensor causal_attention_weights(const torch::Tensor& query, const torch::Tensor& key);
 
 // Repeats keys or values so that each of `heads` has one.

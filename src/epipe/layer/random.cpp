@@ -2,7 +2,9 @@
 
 #include <ATen/Parallel.h>
 
+#include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <numbers>
 
 #include "epipe/base/sha256.h"
@@ -68,6 +70,43 @@ torch::Tensor dropout(const torch::Tensor& x, double p, const ForwardContext& at
   const auto kept = static_cast<float>(1 / (1 - p));
   if (at.capturing) return cuda::dropout(x, at.keys->take(at, name), static_cast<float>(p), kept);
   return cuda::dropout(x, sample_keys(at, name), static_cast<float>(p), kept);
+}
+
+DropoutInParts dropout_in_parts(std::int64_t rows, std::int64_t values, double p, torch::Device device, const ForwardContext& at,
+                                std::string_view name) {
+  if (at.capturing) return {at.keys->take(at, name), p, rows, values};
+  const auto keys = sample_keys(at, name);
+  auto on_host = torch::empty({static_cast<std::int64_t>(keys.size())}, torch::kInt64);
+  std::memcpy(on_host.data_ptr(), keys.data(), keys.size() * sizeof(keys[0]));
+  return {on_host.to(device), p, rows, values};
+}
+
+// Number e + k of a key is number k of the key plus e times the distance of two numbers (unit()), so a row has a key of its own.
+torch::Tensor DropoutInParts::drop(const torch::Tensor& x, std::int64_t first) const {
+  TORCH_CHECK(x.size(0) == keys.size(0), "dropout expects ", keys.size(0), " samples in the first dim, got shape ", x.sizes());
+  const auto heads = torch::arange(x.size(1), keys.options()).unsqueeze(1);
+  const auto own_rows = torch::arange(first, first + x.size(2), keys.options());
+  const auto elements = ((heads * rows + own_rows) * values).view({1, -1});  // before each row, in its sample
+  const auto row_keys = (keys.unsqueeze(1) + elements * static_cast<std::int64_t>(kGolden)).view({-1});
+  const auto kept = static_cast<float>(1 / (1 - p));
+  const auto threshold = static_cast<float>(p);
+  if (!x.is_cpu()) return cuda::dropout(x, row_keys, threshold, kept);
+  const auto from = x.contiguous();
+  auto to = torch::empty_like(from);
+  const std::int64_t count = x.size(3);
+  const auto* const key = row_keys.data_ptr<std::int64_t>();
+  const auto* const in = from.data_ptr<float>();
+  auto* const out = to.data_ptr<float>();
+  at::parallel_for(0, row_keys.numel(), std::max<std::int64_t>(1, kGrain / std::max<std::int64_t>(1, count)),
+                   [&](std::int64_t begin, std::int64_t end) {
+                     for (std::int64_t row = begin; row < end; ++row) {
+                       for (std::int64_t k = 0; k < count; ++k) {
+                         const bool dropped = unit(static_cast<std::uint64_t>(key[row]), static_cast<std::uint64_t>(k)) < threshold;
+                         out[row * count + k] = in[row * count + k] * (dropped ? 0.0F : kept);
+                       }
+                     }
+                   });
+  return to;
 }
 
 void fill_uniform(torch::Tensor& x, double bound, std::uint64_t key) {

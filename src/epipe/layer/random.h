@@ -27,6 +27,20 @@ torch::Tensor dropout_mask(torch::IntArrayRef shape, double p, const ForwardCont
 // While training, x with elements dropped and the rest scaled; otherwise x itself. PyTorch's own dropout if nothing is pipelined.
 torch::Tensor dropout(const torch::Tensor& x, double p, const ForwardContext& at, std::string_view name);
 
+// dropout() of a tensor [B, heads, rows, values] that is computed in parts, each of which has the numbers it has in the whole. Nothing is
+// drawn here: a part may be dropped again, as a backward does that recomputes it.
+struct DropoutInParts {
+  torch::Tensor keys;  // of the samples, int64 [B], on the tensor's device
+  double p = 0;
+  std::int64_t rows = 0;
+  std::int64_t values = 0;
+
+  // x [B, heads, size, n]: of all heads the rows from `first` on, and of each row the first n values. Has no graph.
+  torch::Tensor drop(const torch::Tensor& x, std::int64_t first) const;
+};
+DropoutInParts dropout_in_parts(std::int64_t rows, std::int64_t values, double p, torch::Device device, const ForwardContext& at,
+                                std::string_view name);
+
 // Fills x with uniform values in [-bound, bound), drawn with the key.
 void fill_uniform(torch::Tensor& x, double bound, std::uint64_t key);
 // Fills x with normal values of mean 0, drawn with the key.

@@ -4,7 +4,6 @@
 
 #include "epipe/layer/attention.h"
 #include "epipe/layer/autocast.h"
-#include "epipe/layer/random.h"
 
 namespace epipe::model {
 namespace {
@@ -93,10 +92,7 @@ torch::Tensor DecoderLayer::attend(const torch::Tensor& query, const torch::Tens
                                    const ForwardContext& at) const {
   layer::KeyValueCache::Entry all{key, value};
   if (at.cache != nullptr) all = at.cache->append(name(), key, value);
-  if (!at.training || config_.attention_dropout == 0) return layer::causal_attention(query, all.key, all.value);
-  const auto weights =
-      layer::dropout(layer::causal_attention_weights(query, all.key), config_.attention_dropout, at, name() + ".attention");
-  return torch::matmul(weights.to(all.value.scalar_type()), layer::repeat_groups(all.value, query.size(1)));
+  return layer::causal_attention_with_dropout(query, all.key, all.value, config_.attention_dropout, at, name() + ".attention");
 }
 
 double DecoderLayer::attention_flops(const torch::Tensor& x) const {  // half of the scores are for later tokens
