@@ -6,8 +6,14 @@
 #include <torch/csrc/autograd/autograd.h>
 #include <torch/version.h>
 
+#include <array>
+#include <cmath>
+#include <map>
+#include <numbers>
+
 #include "epipe/layer/attention.h"
 #include "epipe/layer/random.h"
+#include "epipe/layer/rope.h"
 #include "epipe/model/adaptation.h"
 #include "epipe/model/adapter.h"
 #include "epipe/model/decoder_config.h"
@@ -200,6 +206,104 @@ TEST(DecoderConfig, WhatIsNotComputedIsNamed) {
     ASSERT_FALSE(config.ok()) << text;
     EXPECT_NE(config.error().message.find(named), std::string::npos) << text << ": " << config.error().message;
   }
+}
+
+// 16 tokens' logits fit at once, so there are parts of 16 and of 7 tokens.
+TEST(NextTokenLoss, InPartsIsThatOfAllLogitsAtOnceAndSoAreItsGradients) {
+  constexpr std::int64_t kVocabulary = 1'000'000;
+  torch::manual_seed(1);
+  auto hidden = torch::randn({2, 15, 4}).requires_grad_(true);
+  auto weight = torch::randn({kVocabulary, 4}).requires_grad_(true);
+  auto targets = torch::randint(kVocabulary, {2, 15}, torch::kInt64);
+  targets[0].narrow(0, 3, 5).fill_(layer::kNoTarget);
+  targets[1][9] = weight.detach().mv(hidden.detach()[1][8]).argmax();  // one that is right
+  const auto logits = torch::matmul(hidden.narrow(1, 0, 14).reshape({28, 4}), weight.t());
+  const auto next = targets.narrow(1, 1, 14).reshape({28});
+  const auto expected = torch::nll_loss(torch::log_softmax(logits, -1), next, {}, at::Reduction::Sum, layer::kNoTarget);
+  const auto got = train::next_token_loss({hidden, weight}, targets);
+  EXPECT_EQ(next.ne(layer::kNoTarget).sum().item<std::int64_t>(), 23);
+  EXPECT_NEAR(got.sum.item<double>(), expected.item<double>(), 1e-5 * expected.item<double>());
+  EXPECT_EQ(got.correct.item<std::int64_t>(), logits.argmax(-1).eq(next).sum().item<std::int64_t>());
+  EXPECT_GE(got.correct.item<std::int64_t>(), 1);
+  const auto expected_gradients = torch::autograd::grad({expected * 0.5}, {hidden, weight});
+  const auto gradients = torch::autograd::grad({got.sum * 0.5}, {hidden, weight});
+  for (std::size_t i = 0; i < gradients.size(); ++i) EXPECT_LT(relative(gradients[i], expected_gradients[i]), 1e-5) << i;
+}
+
+// How far a position turns the pairs of a head's features, from what Rope makes of [1, ..., 1, 0, ..., 0].
+std::vector<double> rope_angles(const layer::RopeConfig& config, std::int64_t head_dim, std::int64_t position) {
+  auto x = torch::zeros({1, 1, 1, head_dim});
+  x.narrow(3, 0, head_dim / 2).fill_(1);
+  const auto y = layer::Rope(config, head_dim).forward(x, position).view({2, head_dim / 2}).to(torch::kFloat64);
+  std::vector<double> angles;
+  for (std::int64_t i = 0; i < head_dim / 2; ++i) angles.push_back(std::atan2(y[1][i].item<double>(), y[0][i].item<double>()));
+  return angles;
+}
+
+// Su et al. 2021: pair i turns by theta^(-2i/D) per position.
+double plain_angle(double theta, std::int64_t head_dim, std::size_t i) {
+  return std::exp(-std::log(theta) * 2 * static_cast<double>(i) / static_cast<double>(head_dim));
+}
+
+// The difference of two angles, a multiple of a full turn apart or not.
+double apart(double a, double b) { return std::abs(std::remainder(a - b, 2 * std::numbers::pi)); }
+
+TEST(Rope, LinearScalingDividesPositions) {
+  const layer::RopeConfig config{.kind = layer::RopeConfig::Kind::kLinear, .theta = 10000, .factor = 2.5};
+  for (const std::int64_t position : {1, 10, 3000}) {
+    const auto angles = rope_angles(config, 64, position);
+    for (std::size_t i = 0; i < angles.size(); ++i) {
+      EXPECT_LT(apart(angles[i], static_cast<double>(position) / 2.5 * plain_angle(10000, 64, i)), 5e-7 * static_cast<double>(position))
+          << i;
+    }
+  }
+}
+
+// Llama 3.1: pairs that turn more than `high` times within the original context are left alone, those that turn less than `low` times are
+// slowed down by the factor, and between the two the slowing is blended by the number of turns.
+double llama3_angle(double plain, double original, double factor, double low, double high) {
+  const double turns = plain * original / (2 * std::numbers::pi);
+  const double kept = std::clamp((turns - low) / (high - low), 0.0, 1.0);
+  return plain * kept + plain / factor * (1 - kept);
+}
+
+TEST(Rope, Llama3ScalingSlowsLongWavelengthsOnly) {
+  const layer::RopeConfig config{.kind = layer::RopeConfig::Kind::kLlama3,
+                                 .theta = 500000,
+                                 .factor = 8,
+                                 .low_freq_factor = 1,
+                                 .high_freq_factor = 4,
+                                 .original_positions = 8192};
+  std::array<int, 3> kinds{};  // kept, blended, slowed
+  for (const std::int64_t position : {1, 10, 3000}) {
+    const auto angles = rope_angles(config, 128, position);
+    for (std::size_t i = 0; i < angles.size(); ++i) {
+      const double plain = plain_angle(500000, 128, i);
+      const double angle = llama3_angle(plain, 8192, 8, 1, 4);
+      EXPECT_LT(apart(angles[i], static_cast<double>(position) * angle), 5e-7 * static_cast<double>(position)) << i;
+      kinds[angle == plain ? 0 : angle == plain / 8 ? 2 : 1] += 1;
+    }
+  }
+  for (const int count : kinds) EXPECT_GT(count, 0);
+}
+
+// ROPE_INIT_FUNCTIONS of transformers 4.45.2, for the two configs above.
+TEST(Rope, HasTheFrequenciesOfTransformers) {
+  const std::map<std::size_t, double> llama3 = {{0, 1.0},
+                                                {1, 0.8146172165870667},
+                                                {16, 0.03760603070259094},
+                                                {28, 0.0032114461064338684},
+                                                {29, 0.0021665706299245358},
+                                                {32, 0.0005248460220173001},
+                                                {35, 9.556212171446532e-05},
+                                                {36, 7.784655463183299e-05},
+                                                {63, 3.068925877869333e-07}};
+  const auto angles = rope_angles({.kind = layer::RopeConfig::Kind::kLlama3, .theta = 500000, .factor = 8}, 128, 1);
+  for (const auto& [i, expected] : llama3) EXPECT_NEAR(angles[i], expected, 3e-7 * expected) << i;
+  const std::map<std::size_t, double> linear = {
+      {0, 0.4000000059604645}, {1, 0.2999576926231384}, {10, 0.022493651136755943}, {31, 5.3340860176831484e-05}};
+  const auto divided = rope_angles({.kind = layer::RopeConfig::Kind::kLinear, .factor = 2.5}, 64, 1);
+  for (const auto& [i, expected] : linear) EXPECT_NEAR(divided[i], expected, 3e-7 * expected) << i;
 }
 
 torch::Tensor random_heads(std::int64_t heads, std::int64_t length) { return torch::randn({2, heads, length, 8}).requires_grad_(true); }
