@@ -266,7 +266,7 @@ class Sharing final : public layer::Layer {
   Sharing() : Layer("shared") {}
   layer::Tensors forward(const layer::Tensors& in, const layer::ForwardContext&) override { return in; }
   double flops(const layer::Tensors&, const layer::Tensors&) const override { return 0; }
-  layer::Tensors late_gradients() const override { return {torch::ones({1})}; }
+  std::vector<std::pair<std::string, torch::Tensor>> late_gradients() const override { return {{"shared", torch::ones({1})}}; }
 };
 
 TEST(OverlappedSteps, RefuseLayersThatShareAWeight) {

@@ -122,6 +122,22 @@ TEST(LanguageModel, WithATiedHeadIsTheWholeOneBitForBit) {
                                   {"recompute", {"block.1", "head"}, {0, 1, 0}, "gpipe", true}});
 }
 
+TEST(LanguageModel, WithATiedHeadIsAuditedAndTrainsAsIfItWereNot) {
+  const TempFolder folder;
+  TrainConfig plain = config_in(folder.file("plain"), kTiedGpt2);
+  plain.cuts = {"block.1", "norm"};
+  plain.place = {0, 1, 0};
+  plain.codec = "ec:4";
+  plain.audit_share = 10;
+  TrainConfig audited = plain;
+  audited.run_dir = folder.file("audited");
+  audited.audit = true;
+  train_here(plain);
+  train_here(audited);
+  expect_equal_weights(plain.run_dir, audited.run_dir);
+  EXPECT_GE(metrics_in(audited.run_dir, "audit").size(), 2U);
+}
+
 TEST(LanguageModel, WithATiedHeadWantsBothEndsOnOneWorker) {
   const TempFolder folder;
   TrainConfig config = config_in(folder.file("run"), kTiedGpt2);

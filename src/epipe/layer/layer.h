@@ -60,9 +60,9 @@ class Layer : public torch::nn::Module {
   virtual void commit_batch();
   virtual void discard_batch();
   // Called once per batch, after its last backward and before the gradients are used: a layer that uses a parameter of another layer on
-  // the same worker adds its own part to that gradient. `late_gradients` returns those parameters.
+  // the same worker adds its own part to that gradient. `late_gradients` returns those parameters with their full names.
   virtual void finish_gradients() {}
-  virtual Tensors late_gradients() const { return {}; }
+  virtual std::vector<std::pair<std::string, torch::Tensor>> late_gradients() const { return {}; }
   // The statistics gathered so far, float64 [n] on the CPU; n never changes. If their sum over replicas is set in each before the commit,
   // each commits as if it had seen the whole batch.
   virtual torch::Tensor batch_totals() const;

@@ -57,8 +57,12 @@ class DecoderHead final : public DecoderLayer {
     shared.mutable_grad() = shared.grad().defined() ? shared.grad() + alias_.grad() : alias_.grad();
     alias_.mutable_grad() = torch::Tensor();
   }
-  Tensors late_gradients() const override {
-    return embedding_ && embedding_->matrix().requires_grad() ? Tensors{embedding_->matrix()} : Tensors{};
+  std::vector<std::pair<std::string, torch::Tensor>> late_gradients() const override {
+    if (!embedding_ || !embedding_->matrix().requires_grad()) return {};
+    for (const auto& item : embedding_->named_parameters()) {
+      if (item.value().is_same(embedding_->matrix())) return {{embedding_->full_name(item.key()), item.value()}};
+    }
+    throw std::logic_error("the matrix of an embedding is none of its parameters");
   }
   void discard_batch() override {
     if (alias_.defined()) alias_.mutable_grad() = torch::Tensor();

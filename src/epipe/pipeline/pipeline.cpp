@@ -171,7 +171,7 @@ void Pipeline::Impl::make_stages(const std::vector<std::shared_ptr<Layer>>& laye
 bool Pipeline::Impl::is_late(const torch::Tensor& parameter) const {
   for (const Stage& stage : stages_) {
     for (const auto& layer : stage.layers()) {
-      for (const auto& late : layer->late_gradients()) {
+      for (const auto& [name, late] : layer->late_gradients()) {
         if (late.is_same(parameter)) return true;
       }
     }

@@ -62,7 +62,7 @@ void WorkerRun::finish_gradients() {
     for (const auto& layer : parts_.stages[j].layers()) {
       layer->finish_gradients();
       if (parts_.config.exchange == nullptr || run_.audit != nullptr) continue;
-      for (const auto& parameter : layer->late_gradients()) parts_.config.exchange->ready(parameter);
+      for (const auto& [name, parameter] : layer->late_gradients()) parts_.config.exchange->ready(parameter);
     }
   }
 }

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <stdexcept>
+#include <utility>
 
 namespace epipe::session {
 namespace {
@@ -14,13 +15,27 @@ constexpr double kLargest = 1e200;      // so that their sums, and the roots of 
 
 using Named = std::vector<std::pair<std::string, torch::Tensor>>;
 
+// The part of a gradient that another layer adds counts as a gradient of its own: the rest comes with another stage, after other
+// micro-batches, and until then it would take the memory of the matrix for each of them.
 Named taken_gradients(const GradientComparisons::Layers& layers) {
   Named taken;
+  const auto take = [&taken](std::string name, torch::Tensor parameter) {
+    taken.emplace_back(std::move(name), parameter.grad());
+    parameter.mutable_grad() = torch::Tensor();
+  };
   for (const auto& layer : layers) {
-    for (auto& item : layer->named_parameters()) {
-      if (!item.value().requires_grad()) continue;
-      taken.emplace_back(layer->full_name(item.key()), item.value().grad());
-      item.value().mutable_grad() = torch::Tensor();
+    for (const auto& item : layer->named_parameters()) {
+      if (item.value().requires_grad()) take(layer->full_name(item.key()), item.value());
+    }
+  }
+  for (const auto& layer : layers) {
+    const auto late = layer->late_gradients();
+    std::vector<torch::Tensor> rest;
+    for (const auto& [name, parameter] : late) rest.push_back(std::exchange(parameter.mutable_grad(), torch::Tensor()));
+    layer->finish_gradients();
+    for (std::size_t i = 0; i < late.size(); ++i) {
+      take(late[i].first, late[i].second);
+      late[i].second.mutable_grad() = rest[i];
     }
   }
   return taken;

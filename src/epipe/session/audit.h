@@ -44,7 +44,8 @@ struct AuditPart {
   std::vector<std::vector<double>> tried{};   // by 2 * cut + direction: rates at which micro-batch `first` is measured; empty: none
 };
 
-// Sums over all parameters of a stage, with gradients scaled as by the optimizer. x is a gradient in the first comparison, and in the
+// Sums over all parameters of a stage, with gradients scaled as by the optimizer; the part that a tied head adds to the embedding's
+// gradient is summed in the head's stage, without its product with the other part. x is a gradient in the first comparison, and in the
 // others the change caused by coding at one cut and direction; g is the gradient without that change.
 struct AuditSums {
   double cross = 0;   // <x_a, x_b>: unbiased estimate of the squared norm of the common part of a and b
