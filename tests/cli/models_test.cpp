@@ -10,6 +10,7 @@
 #include "epipe/model/safetensors.h"
 #include "epipe/model/weights.h"
 #include "support/bad_sample.h"
+#include "support/integer_file.h"
 #include "support/model_run.h"
 #include "support/program.h"
 #include "support/script_modules.h"
@@ -20,18 +21,6 @@ namespace epipe::cli {
 namespace {
 
 using namespace epipe::testing;
-
-// An .npy file of int64 or int32, as NumPy writes it.
-template <typename T>
-void write_integers(const std::string& path, const torch::Tensor& x) {
-  std::string header = "{'descr': '<i" + std::to_string(sizeof(T)) + "', 'fortran_order': False, 'shape': (" + std::to_string(x.size(0)) +
-                       ", " + std::to_string(x.size(1)) + "), }";
-  header.append(117 - header.size(), ' ').push_back('\n');
-  std::ofstream out(path, std::ios::binary);
-  out << "\x93NUMPY\x01" << '\0' << static_cast<char>(header.size()) << '\0' << header;
-  const torch::Tensor values = x.to(c10::CppTypeToScalarType<T>::value).contiguous();
-  out.write(reinterpret_cast<const char*>(values.data_ptr<T>()), static_cast<std::streamsize>(values.nbytes()));
-}
 
 TEST(Forward, GivesTheModelsOutputsForImages) {
   const TempFolder folder;

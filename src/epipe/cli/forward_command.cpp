@@ -69,6 +69,22 @@ Inputs read_images(const ForwardFlags& flags) {
   return in;
 }
 
+// A Hugging Face folder says how many tokens its model takes, and how many there are.
+void check_tokens(const model::Registry& models, const ForwardFlags& flags, const Inputs& in) {
+  data::DataSpec any;
+  any.kind = data::DataSpec::Kind::kText;
+  any.shape = {1};
+  const model::Architecture model = models.architecture(flags.model, any);
+  if (model.vocabulary > 0 && in.spec.vocabulary > model.vocabulary) {
+    throw Failure(fmt::format("{}: expected token ids from 0 to {}, got {}; is this the model's own tokenizer?", flags.input_ids,
+                              model.vocabulary - 1, in.spec.vocabulary - 1));
+  }
+  if (model.positions > 0 && in.spec.shape[0] > model.positions) {
+    throw Failure(fmt::format("{}: expected at most {} tokens in a text, the positions of the model, got {}; cut the texts",
+                              flags.input_ids, model.positions, in.spec.shape[0]));
+  }
+}
+
 torch::Tensor forward_in_batches(const model::Model& model, const Inputs& in, std::int64_t batch) {
   const torch::NoGradGuard no_grad;
   std::vector<torch::Tensor> outputs;
@@ -95,6 +111,7 @@ void run_forward(const model::Registry& models, const ForwardFlags& flags) {
   try {
     if (!flags.input.empty() && models.takes_text(flags.model)) throw UsageError(flags.model + " reads text: give --input-ids");
     const Inputs in = flags.input.empty() ? read_token_ids(flags) : read_images(flags);
+    if (!flags.input_ids.empty() && model::hf_folder_of(flags.model)) check_tokens(models, flags, in);
     const auto model = load_model(models, {flags.model, flags.weights, flags.adapter}, in.spec);
     auto y = forward_in_batches(model, in, flags.batch).to(torch::kFloat32);
     if (y.dim() == 3 && !in.side.empty()) y *= in.side[0].unsqueeze(-1);  // logits of tokens: zero at the padding

@@ -107,7 +107,7 @@ void run_generate(const model::Registry& models, GenerateFlags flags) {
     model::generate(model, ids, flags.options, [&](std::int64_t id) { printer.add(id); });
     printer.finish();
   } catch (const std::invalid_argument& error) {
-    throw Failure(error.what());
+    throw UsageError(error.what());
   }
 }
 

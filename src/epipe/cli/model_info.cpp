@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "epipe/cli/command.h"
@@ -14,13 +15,22 @@ namespace {
 
 using model::LayerCost;
 
+constexpr std::int64_t kTokens = 128;
+
 data::DataSpec spec_of(const model::Registry& models, const ModelInfoFlags& flags) {
   const bool text = models.takes_text(flags.model);
   data::DataSpec spec;
   spec.kind = text ? data::DataSpec::Kind::kText : data::DataSpec::Kind::kImages;
-  spec.shape = !flags.shape.empty() ? flags.shape : text ? std::vector<std::int64_t>{128} : std::vector<std::int64_t>{3, 224, 224};
+  spec.shape = flags.shape;
   spec.classes = flags.classes > 0 ? flags.classes : text ? 2 : 1000;
   spec.vocabulary = text && !model::hf_folder_of(flags.model) ? flags.vocabulary : 0;
+  if (!spec.shape.empty()) return spec;
+  spec.shape = {3, 224, 224};
+  if (text) {
+    spec.shape = {1};
+    const std::int64_t positions = models.architecture(flags.model, spec).positions;
+    spec.shape = {positions > 0 ? std::min(positions, kTokens) : kTokens};
+  }
   return spec;
 }
 
@@ -120,7 +130,9 @@ void print_costs(const std::vector<LayerCost>& costs, const std::vector<Range>& 
 void add_model_info_flags(CLI::App& command, ModelInfoFlags& flags) {
   command.add_option("--model", flags.model, "By name; the program lists those it knows");
   command.add_option("--cuts", flags.cuts, "Layers (index or name) at which a stage begins")->delimiter(',');
-  command.add_option("--shape", flags.shape, "Of one sample; default: 3,224,224 for images and 128 tokens for text")
+  command
+      .add_option("--shape", flags.shape,
+                  "Of one sample; default: 3,224,224 for images; 128 tokens for text, or as many as the model has positions")
       ->delimiter(',')
       ->check(positive_number());
   command.add_option("--classes", flags.classes, "Default: 1000 for images and 2 for text")->check(positive_number());

@@ -55,11 +55,14 @@ Result<layer::LoraConfig> read_adapter_config(const std::string& folder) {
   for (const char* const name : kMustBeFalse) fields.only(name, false);
   for (const char* const name : kMustBeEmpty) {
     const json* const field = fields.find(name);
-    if (field != nullptr && !field->empty()) fields.complain(fmt::format("{} is not supported; expected none", name));
+    if (field != nullptr && !field->empty()) fields.complain(fmt::format("expected no {}, got {}", name, ConfigFields::shown(*field)));
   }
   read_targets(fields, config);
   if (config.alpha <= 0) fields.complain("expected lora_alpha above 0");
-  if (!fields.complaint().empty()) return bad_file(fmt::format("{}: {}", path, fields.complaint()));
+  if (!fields.complaint().empty()) {
+    return bad_file(fmt::format("{}: {}; for an adapter that is not plain LoRA, merge it into the weights with PEFT's merge_and_unload()",
+                                path, fields.complaint()));
+  }
   return config;
 }
 

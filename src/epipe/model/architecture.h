@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <string>
@@ -29,6 +30,8 @@ struct Architecture {
   std::function<void(const std::vector<std::shared_ptr<layer::Layer>>&)> share{};
   bool task_head = true;                    // the last layer is specific to the data: with LoRA, it is still trained whole
   bool input_first = false;                 // linear layers store weights [in, out]
+  std::int64_t positions = 0;               // of a text model: the most tokens it takes; 0: as many as the data has
+  std::int64_t vocabulary = 0;              // of a text model: its token ids are below this; 0: those of the data
   std::vector<std::string> lora_targets{};  // the linear layers that LoRA adapts by default, by the last part of their names
 };
 

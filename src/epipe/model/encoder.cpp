@@ -218,7 +218,7 @@ Architecture make_layers(const EncoderConfig& c, const data::DataSpec& data) {
     layers.push_back(maker<EncoderFeedForward>(fmt::format("layer.{}.ffn", i), i, c));
   }
   layers.push_back(is_bert(c) ? maker<BertHead>("classifier", c, data.classes) : maker<Head>("classifier", c, data.classes));
-  return {.layers = std::move(layers), .lora_targets = {"query", "value"}};
+  return {.layers = std::move(layers), .positions = longest, .vocabulary = c.vocab_size, .lora_targets = {"query", "value"}};
 }
 
 EncoderConfig config_of(const std::string& argument) {

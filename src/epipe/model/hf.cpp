@@ -72,6 +72,8 @@ Architecture make_decoder(const DecoderConfig& c, const data::DataSpec& data) {
   Architecture made{.layers = std::move(layers)};
   made.task_head = false;
   made.input_first = gpt2;
+  made.positions = c.positions;
+  made.vocabulary = c.vocab_size;
   made.lora_targets = gpt2 ? std::vector<std::string>{"c_attn"} : std::vector<std::string>{"q_proj", "v_proj"};
   if (c.tied) made.share = tie_ends;
   return made;

@@ -67,7 +67,11 @@ std::optional<std::string> hf_folder_of(std::string_view model) {
 
 Result<std::string> read_hf_config(const std::string& folder) {
   if (!is_folder(folder)) return bad_file(fmt::format("expected a folder with config.json, got {}", folder));
-  return read_text(folder + "/config.json", kMaxHfConfigBytes);
+  auto text = read_text(folder + "/config.json", kMaxHfConfigBytes);
+  if (!text)
+    return bad_file(
+        fmt::format("{}; hf: names a folder that save_pretrained() of Hugging Face's transformers wrote", text.error().message));
+  return text;
 }
 
 Result<std::vector<std::string>> hf_weight_files(const std::string& folder) {
