@@ -94,6 +94,16 @@ TEST_F(TiedHead, CountsItsPartOfTheMatrixGradientInItsOwnStage) {
   EXPECT_GT(of_matrix, 0.5 * expected.square) << "it is most of the stage";
 }
 
+// A gradient of 1 that coding made of 11: without the change of -10 it is 11 times that change's length along it.
+TEST(AuditSums, OfAChangeLargerThanTheGradientAreTaken) {
+  EXPECT_NO_THROW(read_sums({{1, 1, 1}, {100, 100, -110}}, {true}));
+  EXPECT_NO_THROW(read_sums({{1, 1, 1}, {100, 100, -110}, {121, 121, 0}}, {true}));
+  EXPECT_THROW(read_sums({{1, 1, 1}, {100, 100, -1000}}, {true}), std::invalid_argument);
+  EXPECT_THROW(read_sums({{1, 1, 1}, {101, 100, 0}}, {true}), std::invalid_argument) << "Cauchy's inequality";
+  EXPECT_THROW(read_sums({{1, 1, 1}, {0, -1, 0}}, {true}), std::invalid_argument);
+  EXPECT_NO_THROW(read_sums({{1, 1, 1}, {5, -1, 0}}, {false})) << "of a stage that is not the sender's";
+}
+
 // All in one stage, as in a run without cuts, the parts stay apart, too: the sums over stages are the same.
 TEST_F(TiedHead, HasTheSameSumsForEveryCut) {
   std::vector<double> squares;

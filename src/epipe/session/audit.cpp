@@ -52,12 +52,15 @@ Named change_from(Named before, const Named& now) {
 
 double cross_bound(const AuditSums& sums) { return sums.square * kRounding; }
 
-void check(const AuditSums& sums, const AuditSums& gradient) {
+// `norm`: at most that of the gradients without the change; grows with it. A change may be larger than the gradient that it began with. The
+// factor of 2 is for scales that follow the gradient, before an optimizer's first step.
+void check(const AuditSums& sums, double& norm) {
   const bool norms = std::isfinite(sums.square) && sums.square >= 0 && sums.square <= kLargest;
-  const double along = 2 * std::sqrt(sums.square) * std::sqrt(gradient.square) * kRounding;
+  norm += std::sqrt(sums.square);
+  const double along = 2 * std::sqrt(sums.square) * norm * kRounding;
   if (norms && std::abs(sums.cross) <= cross_bound(sums) && std::abs(sums.along) <= along) return;
   throw std::invalid_argument(
-      fmt::format("no gradients have the sums {}, {} and {} beside {}", sums.cross, sums.square, sums.along, gradient.square));
+      fmt::format("no gradients have the sums {}, {} and {}, with a norm of at most {}", sums.cross, sums.square, sums.along, norm));
 }
 
 }  // namespace
@@ -138,6 +141,7 @@ std::vector<std::vector<double>> GradientComparisons::sums(std::size_t compariso
 
 std::vector<std::vector<AuditSums>> read_sums(const std::vector<std::vector<double>>& numbers, const std::vector<bool>& own) {
   std::vector<std::vector<AuditSums>> all;
+  std::vector<double> norms(own.size());  // of the gradient and of all changes so far
   for (const auto& of_comparison : numbers) {
     if (of_comparison.size() != kAuditNumbers * own.size()) throw std::invalid_argument("it has sums of another pipeline");
     auto& sums = all.emplace_back(own.size());
@@ -145,7 +149,7 @@ std::vector<std::vector<AuditSums>> read_sums(const std::vector<std::vector<doub
       if (!own[j]) continue;
       const double* const n = of_comparison.data() + kAuditNumbers * j;
       sums[j] = {n[0], n[1], n[2]};
-      check(sums[j], all.front()[j]);
+      check(sums[j], norms[j]);
     }
   }
   return all;
