@@ -131,6 +131,27 @@ TEST(ReusedActivations, SurviveTheDeathOfTheServerAndOfTheClient) {
   EXPECT_TRUE(adapter_of(split.file("run")) == expected);
 }
 
+// Audits of the other cut's rates run through the first one, whose frames are those of the training.
+TEST(ReusedActivations, ChangeNoBitWhereAnotherCutChoosesItsRates) {
+  Split split(1);
+  make_language_files(split);
+  const Arguments open = {"--codec-at", "1:forward=auto", "--codec-at", "1:backward=auto", "--audit-share", "1"};
+  split.start_server(0, {"--reuse-quota", "0"});
+  const auto again = split.start_client(split.file("again"), reusing(split) + open);
+  ASSERT_EQ(again->wait(120), 0) << again->log();
+  split.server(0).signal(SIGTERM);
+  split.server(0).wait(20);
+  split.start_server(0);
+  const auto client = split.start_client(split.file("run"), reusing(split) + open);
+  ASSERT_EQ(client->wait(120), 0) << client->log();
+  EXPECT_TRUE(adapter_of(split.file("run")) == adapter_of(split.file("again")));
+  EXPECT_NE(file_bytes(split.file("run/metrics.jsonl")).find("\"kind\":\"audit\""), std::string::npos);
+  const auto sent = first_cut_bytes(split.file("again"));
+  const auto bytes = first_cut_bytes(split.file("run"));
+  ASSERT_EQ(bytes.size(), sent.size());
+  for (std::size_t epoch = 1; epoch < bytes.size(); ++epoch) EXPECT_LT(bytes[epoch] * 3, sent[epoch]) << epoch;
+}
+
 TEST(ReusedActivations, DamagedOnTheDiskAreAskedForAgain) {
   Split split(1);
   make_language_files(split);
@@ -177,6 +198,10 @@ TEST(ReusedActivations, AreRefusedWhereTheFrontIsNotConstant) {
   Arguments learned = reusing(split);
   std::replace(learned.begin(), learned.end(), std::string("ec:4"), std::string("linear:8"));
   EXPECT_NE(said(learned).find("linear:8 has layers before it"), std::string::npos);
+  EXPECT_NE(said(reusing(split) + Arguments{"--follow-link"}).find("expected one rate for all activations"), std::string::npos);
+  EXPECT_NE(said(reusing(split) + Arguments{"--rate-changes", "4:3,3,3,3"}).find("expected one rate for all activations"),
+            std::string::npos);
+  EXPECT_NE(said(reusing(split) + Arguments{"--audit"}).find("--audit codes some at a higher one"), std::string::npos);
   const auto alone = run_program("train --run-dir " + split.file("no") + " " + testing::joined(reusing(split)));
   EXPECT_EQ(alone.code, 2);
   EXPECT_NE(alone.output.find("use it with --connect"), std::string::npos) << alone.output;

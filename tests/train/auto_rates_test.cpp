@@ -171,6 +171,34 @@ TEST(AutoRates, AuditsTakeTheirShareOfBytesSamplesAndSteps) {
   }
 }
 
+// Activations of the first cut that a server keeps are not sent again, unless it lost them.
+TEST(AutoRates, BytesThatAServerMayKeepMoveNoAudit) {
+  const auto audited_steps = [](bool reuses, std::uint64_t first_cut_bytes) {
+    AutoRatesConfig config = two_cuts();
+    config.reuses = reuses;
+    AutoRates rates(config);
+    std::vector<std::uint64_t> steps;
+    for (std::uint64_t step = 0; step < 500; ++step) {
+      if (rates.is_due(batch_at(step))) {
+        const AuditRequest request = rates.request(batch_at(step));
+        AuditOutcome outcome = outcome_of(request, {1, 1}, 0, 1e-5);
+        outcome.step = step_of(50'000, 16);
+        outcome.step.forward[0].wire_bytes = 50'000;
+        outcome.parts = 1;
+        rates.take(request, outcome);
+        steps.push_back(step);
+      }
+      auto trained = step_of(50'000, kBatch);
+      trained.forward[0].wire_bytes = first_cut_bytes;
+      rates.count(trained);
+    }
+    return steps;
+  };
+  EXPECT_GT(audited_steps(true, 0).size(), 2U);
+  EXPECT_EQ(audited_steps(true, 0), audited_steps(true, 1'000'000));
+  EXPECT_NE(audited_steps(false, 0), audited_steps(false, 1'000'000));
+}
+
 TEST(AutoRates, OnlyBatchesWithEnoughSamplesAreAudited) {
   const AutoRates rates(two_cuts());
   EXPECT_TRUE(rates.is_due(batch_at(0)));

@@ -22,6 +22,7 @@
 #include "epipe/session/servers.h"
 #include "epipe/train/cluster.h"
 #include "epipe/train/probe.h"
+#include "epipe/train/reuse.h"
 #include "epipe/train/trainer.h"
 
 namespace epipe::cli {
@@ -194,6 +195,7 @@ void run_train(const train::Registry& registry, const TrainFlags& given, const C
     if (config.connect.empty() && follows_link(config)) {
       throw UsageError("--follow-link measures the link to a server: say --connect HOST:PORT, or leave it out");
     }
+    train::check_reuse_settings(config);
     const RunFolder folder(config.run_dir);
     check_resume(config, flags);
     if (flags.seed == kRandomSeed && config.resume) config.seed = recorded_seed(config.run_dir);

@@ -97,6 +97,7 @@ AutoRatesConfig auto_rates_config(const TrainConfig& config, const pipeline::Pip
   rates.share = config.audit_share;
   rates.batch = config.batch;
   rates.batch_here = config.batch / config.replicas;
+  rates.reuses = config.reuse_activations;
   const bool none = rates.audited.empty();
   if (config.audit && none) {
     throw std::invalid_argument(

@@ -46,6 +46,11 @@ double bytes_of(const pipeline::StepResult& result) {
   return bytes;
 }
 
+double counted_bytes(const pipeline::StepResult& result, const AutoRatesConfig& config) {
+  const bool kept = config.reuses && !result.forward.empty();
+  return bytes_of(result) - (kept ? static_cast<double>(result.forward[0].wire_bytes) : 0);
+}
+
 const boundary::Traffic& traffic_at(const pipeline::StepResult& result, const AuditedCut& at) {
   return (at.direction == Direction::kForward ? result.forward : result.backward)[at.cut];
 }
@@ -135,7 +140,7 @@ AuditRecord AutoRates::take(const session::AuditRequest& request, const session:
   record.epoch = request.id.epoch;
   record.step = request.id.step;
   record.took = outcome.step;
-  last_ = {bytes_of(outcome.step), static_cast<double>(outcome.step.samples), static_cast<double>(outcome.parts)};
+  last_ = {counted_bytes(outcome.step, config_), static_cast<double>(outcome.step.samples), static_cast<double>(outcome.parts)};
   audited_ = {audited_.bytes + last_.bytes, audited_.samples + last_.samples, audited_.rounds + last_.rounds};
   next_step_ = record.step + 1;
   record.valid = !outcome.non_finite && sum_of(outcome.by_stage[0]).square > 0;
@@ -203,7 +208,7 @@ void AutoRates::take_most() {
 }
 
 void AutoRates::count(const pipeline::StepResult& result) {
-  trained_ = {trained_.bytes + bytes_of(result), trained_.samples + static_cast<double>(result.samples), trained_.rounds + 1};
+  trained_ = {trained_.bytes + counted_bytes(result, config_), trained_.samples + static_cast<double>(result.samples), trained_.rounds + 1};
 }
 
 session::NamedTensors AutoRates::state() const {

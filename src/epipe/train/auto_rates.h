@@ -31,6 +31,9 @@ struct AutoRatesConfig {
   double share = 0;             // of the training's bytes, samples and steps that audits may take
   std::int64_t batch = 0;       // samples, of all replicas
   std::int64_t batch_here = 0;  // of this replica
+  // A server keeps the first cut's activations: their bytes depend on what it has, so they do not count, or a run whose server lost some
+  // would be audited at other steps, and end with other weights.
+  bool reuses = false;
 };
 
 // What an audit found of one cut and direction; base/audit_metrics.def says what each is.

@@ -42,11 +42,7 @@ layer::Tensors front_output(layer::Layer& layer, const layer::Tensors& in, const
   return layer.forward(in, at);
 }
 
-void check_reuse_settings(const TrainConfig& config, const Plan& plan) {
-  if (config.connect.empty()) {
-    throw std::invalid_argument("--reuse-activations: a server keeps the activations; use it with --connect, or leave it out");
-  }
-  if (config.replicas > 1) throw std::invalid_argument("--reuse-activations is not for --replicas");
+void check_cut(const Plan& plan) {
   if (plan.cuts.empty() || plan.first_trained < plan.cuts[0]) {
     refuse_reuse(fmt::format("layer {} before it is trained; --freeze those before the first cut", plan.first_trained));
   }
@@ -57,9 +53,28 @@ void check_reuse_settings(const TrainConfig& config, const Plan& plan) {
 
 }  // namespace
 
+void check_reuse_settings(const TrainConfig& config) {
+  if (!config.reuse_activations) return;
+  if (config.connect.empty()) {
+    throw std::invalid_argument("--reuse-activations: a server keeps the activations; use it with --connect, or leave it out");
+  }
+  if (config.replicas > 1) throw std::invalid_argument("--reuse-activations is not for --replicas");
+  if (config.follow_link || !config.rate_changes.empty()) {
+    throw std::invalid_argument(
+        "--reuse-activations: expected one rate for all activations of the first cut, but --follow-link and --rate-changes change it; "
+        "leave them out, or --reuse-activations");
+  }
+  if (config.audit) {
+    throw std::invalid_argument(
+        "--reuse-activations: expected one rate for all activations of the first cut, but --audit codes some at a higher one; leave it "
+        "out, or --reuse-activations");
+  }
+}
+
 void require_constant_front(const TrainConfig& config, const Plan& plan, const model::Architecture& architecture,
                             const data::Dataset& data) {
-  check_reuse_settings(config, plan);
+  check_reuse_settings(config);
+  check_cut(plan);
   const layer::Batch batch = tried_batch(data, 0);
   for (std::uint64_t epoch = 1; epoch < kTriedEpochs; ++epoch) {
     const layer::Batch later = tried_batch(data, epoch);
