@@ -11,6 +11,7 @@
 #include "epipe/cli/stop_signal.h"
 #include "epipe/serve/child.h"
 #include "epipe/serve/server.h"
+#include "epipe/transport/handed_over.h"
 #include "epipe/transport/tls_files.h"
 
 namespace epipe::cli {
@@ -85,6 +86,7 @@ void run_serve(const ServeFlags& flags) {
   config.read_credentials = [&flags] { return read_credentials(flags); };
   serve::Credentials credentials = config.read_credentials();
   config.listen = std::move(credentials.listen);
+  config.listen.sockets = transport::take_handed_over_sockets();
   config.dial = std::move(credentials.dial);
   config.clients = std::move(credentials.clients);
   config.renew = &renew_on_hangup();

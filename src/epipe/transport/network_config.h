@@ -50,6 +50,9 @@ struct NamedToken {
 
 struct ListenConfig {
   std::string address;               // port 0: any free one
+  // Listening TCP sockets of that port which somebody else opened and holds as well (handed_over.h). They are used instead of a socket of
+  // the listener's own and closed with it, but not shut down: clients that wait to be accepted then wait for the next listener.
+  std::vector<int> sockets{};
   bool insecure = false;             // plaintext; only on this machine
   std::optional<Identity> identity;  // the certificate clients see; needed unless insecure
   std::string client_ca_pem;         // clients with a certificate signed by this one need no token

@@ -17,6 +17,7 @@
 #include <cerrno>
 #include <cstring>
 #include <memory>
+#include <optional>
 #include <stdexcept>
 
 namespace epipe::transport {
@@ -51,16 +52,21 @@ void set_port(sockaddr* address, int port) {
   if (address->sa_family == AF_INET6) reinterpret_cast<sockaddr_in6*>(address)->sin6_port = network;
 }
 
-// A listening socket, or -1 with errno. Accepted sockets inherit its options, which are gRPC's: pieces are sent at once, and a peer that
-// acknowledges nothing for `timeout` is gone.
+// Accepted sockets inherit these, which are gRPC's: pieces are sent at once, and a peer that acknowledges nothing for `timeout` is gone.
+void set_options(int fd, Timeout timeout) {
+  const int on = 1;
+  ::setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
+  const auto milliseconds = static_cast<unsigned>(std::clamp<Timeout::rep>(timeout.count(), 1, 3'600'000));
+  ::setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &milliseconds, sizeof(milliseconds));
+}
+
+// A listening socket, or -1 with errno.
 int listen_at(const addrinfo& at, Timeout timeout) {
   const int fd = ::socket(at.ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
   if (fd < 0) return -1;
   const int on = 1;
   ::setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
-  ::setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
-  const auto milliseconds = static_cast<unsigned>(std::clamp<Timeout::rep>(timeout.count(), 1, 3'600'000));
-  ::setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &milliseconds, sizeof(milliseconds));
+  set_options(fd, timeout);
   const bool any_v6 = at.ai_family == AF_INET6 && IN6_IS_ADDR_UNSPECIFIED(&reinterpret_cast<sockaddr_in6*>(at.ai_addr)->sin6_addr);
   const int v6_only = any_v6 ? 0 : 1;  // [::] is every address, IPv4's as well
   if (at.ai_family == AF_INET6) ::setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &v6_only, sizeof(v6_only));
@@ -78,6 +84,37 @@ int listen_at(const addrinfo& at, Timeout timeout) {
                   address.text, why));
 }
 
+// Where it listens on TCP, or nothing.
+std::optional<sockaddr_storage> listens_at(int fd) {
+  int listens = 0;
+  socklen_t length = sizeof(listens);
+  if (::getsockopt(fd, SOL_SOCKET, SO_ACCEPTCONN, &listens, &length) != 0 || listens == 0) return std::nullopt;
+  sockaddr_storage bound{};
+  length = sizeof(bound);
+  const bool known = ::getsockname(fd, reinterpret_cast<sockaddr*>(&bound), &length) == 0;
+  return known && (bound.ss_family == AF_INET || bound.ss_family == AF_INET6) ? std::optional(bound) : std::nullopt;
+}
+
+bool is_loopback(const sockaddr_storage& at) {
+  if (at.ss_family == AF_INET6) return IN6_IS_ADDR_LOOPBACK(&reinterpret_cast<const sockaddr_in6&>(at).sin6_addr);
+  return ntohl(reinterpret_cast<const sockaddr_in&>(at).sin_addr.s_addr) >> 24 == IN_LOOPBACKNET;
+}
+
+// Returns its port. What may be said on this machine alone (plaintext) is not said at a socket that others reach.
+int adopt(int fd, const Address& address, Timeout timeout) {
+  const auto bound = listens_at(fd);
+  const int port = bound ? port_of(fd) : 0;
+  if (!bound || (address.port != 0 && port != address.port) || (address.is_local && !is_loopback(*bound))) {
+    throw std::runtime_error(fmt::format(
+        "expected the socket that was handed over to listen on TCP at {}, got {}; make ListenStream of the .socket unit and listen of the "
+        "server the same",
+        address.text, bound ? text_of(*bound, true) : fmt::format("descriptor {}, which does not", fd)));
+  }
+  ::fcntl(fd, F_SETFL, ::fcntl(fd, F_GETFL) | O_NONBLOCK);
+  set_options(fd, timeout);
+  return port;
+}
+
 bool out_of_room(int reason) { return reason == EMFILE || reason == ENFILE || reason == ENOBUFS || reason == ENOMEM; }
 // accept(2): network errors belong to the connection, not to the listening socket.
 bool of_the_connection(int reason) {
@@ -90,7 +127,15 @@ int open_spare() { return ::open("/dev/null", O_RDONLY | O_CLOEXEC); }
 
 }  // namespace
 
-Acceptor::Acceptor(const Address& address, Limits limits, Handlers handlers) : limits_(limits), handlers_(std::move(handlers)) {
+Acceptor::Acceptor(const Address& address, const std::vector<int>& handed_over, Limits limits, Handlers handlers)
+    : limits_(limits), handlers_(std::move(handlers)), own_sockets_(handed_over.empty()), listening_(handed_over) {
+  for (const int fd : handed_over) port_ = adopt(fd, address, limits.acknowledge);
+  if (own_sockets_) open_sockets(address);
+  wake_ = ::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+  spare_ = open_spare();
+}
+
+void Acceptor::open_sockets(const Address& address) {
   addrinfo hints{};
   hints.ai_family = AF_UNSPEC;
   hints.ai_socktype = SOCK_STREAM;
@@ -102,7 +147,7 @@ Acceptor::Acceptor(const Address& address, Limits limits, Handlers handlers) : l
   int reason = 0;
   for (const addrinfo* at = found; at != nullptr; at = at->ai_next) {
     if (port_ != 0) set_port(at->ai_addr, port_);  // a name with several addresses has one port
-    const int fd = listen_at(*at, limits.acknowledge);
+    const int fd = listen_at(*at, limits_.acknowledge);
     if (fd < 0) {
       reason = errno;
       continue;
@@ -111,8 +156,6 @@ Acceptor::Acceptor(const Address& address, Limits limits, Handlers handlers) : l
     port_ = port_of(fd);
   }
   if (listening_.empty()) cannot_listen(address, std::strerror(reason));
-  wake_ = ::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-  spare_ = open_spare();
 }
 
 Acceptor::~Acceptor() {
@@ -130,6 +173,7 @@ void Acceptor::stop() {
   if (!thread_.joinable()) return;
   ::eventfd_write(wake_, 1);
   thread_.join();
+  if (!own_sockets_) return;  // clients that wait are accepted by the next process
   for (const int fd : listening_) ::shutdown(fd, SHUT_RDWR);  // wakes clients that wait to be accepted
 }
 

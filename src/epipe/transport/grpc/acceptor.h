@@ -26,8 +26,9 @@ class Acceptor {
     std::function<void(const std::string& peer, const std::string& reason)> refused;
   };
 
-  // Throws std::runtime_error if the address is taken or not on this machine.
-  Acceptor(const Address& address, Limits limits, Handlers handlers);
+  // Opens sockets of its own unless some are handed over. Throws std::runtime_error if the address is taken or not on this machine, or if
+  // what is handed over does not listen there.
+  Acceptor(const Address& address, const std::vector<int>& handed_over, Limits limits, Handlers handlers);
   ~Acceptor();  // stop()
   Acceptor(const Acceptor&) = delete;
   Acceptor& operator=(const Acceptor&) = delete;
@@ -45,6 +46,7 @@ class Acceptor {
     std::string host;
   };
 
+  void open_sockets(const Address& address);
   void run();
   void accept_all(int listening);
   void take(int fd, const std::string& host, const std::string& peer);
@@ -53,6 +55,7 @@ class Acceptor {
 
   const Limits limits_;
   const Handlers handlers_;
+  const bool own_sockets_;
   std::vector<int> listening_;
   int port_ = 0;
   int wake_ = -1;   // an eventfd: stop

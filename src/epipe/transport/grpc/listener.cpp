@@ -174,7 +174,7 @@ void Listener::State::listen() {
   (void)server_credentials(config, address);  // reports invalid ones before the address is taken
   if (!address.is_unix) {
     acceptor = std::make_unique<Acceptor>(
-        address, Acceptor::Limits{config.max_connections, config.max_per_address, config.keep_alive.timeout}, handlers());
+        address, config.sockets, Acceptor::Limits{config.max_connections, config.max_per_address, config.keep_alive.timeout}, handlers());
   }
   tokens = config.tokens;
   named_tokens = config.named_tokens;
