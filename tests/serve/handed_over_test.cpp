@@ -83,6 +83,13 @@ TEST_F(HandedOver, AreRefusedWhereTheServerIsToListenElsewhere) {
       << other.log();
 }
 
+TEST_F(HandedOver, AreRefusedWhereTheServerHasAUnixSocket) {
+  const Held held;
+  Process local(server("unix:" + folder_.file("socket")), log("local"), held.before());
+  EXPECT_EQ(local.wait(60), 2);
+  EXPECT_NE(local.log().find("expected a TCP address for the socket that was handed over, got unix:"), std::string::npos) << local.log();
+}
+
 TEST_F(HandedOver, ThatOthersReachCarryNoPlaintext) {
   const Held open(INADDR_ANY);
   Process plain(server("127.0.0.1:" + std::to_string(open.port())), log("plain"), open.before());

@@ -124,6 +124,14 @@ double bits_at(const nlohmann::json& step) {
   return 8 * bytes / values;
 }
 
+// 12 MB/s, where a busy machine made one round trip, and one way, longer than they are.
+TEST(LinkRates, AreThoseOfTheShortestTimes) {
+  const auto found = session::link_rates(1'200'000, 600'000, {{0.11, 0.30, 0.101}, {0.25, 0.06, 0.01}});
+  EXPECT_NEAR(found.up, 12e6, 1);
+  EXPECT_NEAR(found.down, 12e6, 1);
+  EXPECT_EQ(found.round_trip, 0.01);
+}
+
 TEST(FollowedRun, TakesTheFewestBitsWhileTheLinkIsSlowAndTheMostWhileItIsFast) {
   const TempFolder folder;
   const auto config = followed_run("auto:2", folder.file("run"));

@@ -35,6 +35,19 @@ std::uint64_t first_attempt() {
 
 }  // namespace
 
+// A thread that waits for its turn makes a way look longer, never shorter. So the shortest time of each way counts, and the shortest round
+// trip: taken from a single time, one that is too long would make the link look fast.
+LinkMeasurement link_rates(std::uint64_t bytes_up, std::uint64_t bytes_down, const std::vector<ProbeTimes>& probes) {
+  ProbeTimes least = probes.at(0);
+  for (const ProbeTimes& probe : probes) {
+    least = {std::min(least.up, probe.up), std::min(least.down, probe.down), std::min(least.round_trip, probe.round_trip)};
+  }
+  const auto rate = [&](std::uint64_t bytes, double seconds) {
+    return static_cast<double>(bytes) / std::max({seconds - least.round_trip, 0.1 * seconds, kLeastProbeSeconds});
+  };
+  return {rate(bytes_up, least.up), rate(bytes_down, least.down), least.round_trip};
+}
+
 Coordinator::Coordinator(std::unique_ptr<LocalTrainer> local, PeerConnector* connector, CoordinatorConfig config)
     : local_(std::move(local)),
       connector_(connector),
@@ -308,8 +321,6 @@ std::vector<double> Coordinator::round_trips() {
   return fastest;
 }
 
-// A thread that waits for its turn makes a way look longer, never shorter. So the shortest time of each way counts, and the shortest round
-// trip: taken from a single time, one that is too long would make the link look fast.
 LinkMeasurement Coordinator::probe_link(std::uint64_t bytes_up, std::uint64_t bytes_down) {
   confirm_commit();
   Peer& peer = *peers_.at(0);
@@ -323,18 +334,11 @@ LinkMeasurement Coordinator::probe_link(std::uint64_t bytes_up, std::uint64_t by
     if (got != down) throw PeerFailed(fmt::format("{}: expected {} bytes in reply to a probe of the link, got {}", peer.name(), down, got));
     return seconds;
   };
-  double up = seconds_of(bytes_up, 0);
-  double down = seconds_of(0, bytes_down);
-  double trip = round_trip(peer, kProbeRoundTrips);
-  for (int again = 1; again < kProbes; ++again) {
-    up = std::min(up, seconds_of(bytes_up, 0));
-    down = std::min(down, seconds_of(0, bytes_down));
-    trip = std::min(trip, round_trip(peer, kProbeRoundTrips));
+  std::vector<ProbeTimes> probes;
+  for (int i = 0; i < kProbes; ++i) {
+    probes.push_back({seconds_of(bytes_up, 0), seconds_of(0, bytes_down), round_trip(peer, kProbeRoundTrips)});
   }
-  const auto rate = [&](std::uint64_t bytes, double seconds) {
-    return static_cast<double>(bytes) / std::max({seconds - trip, 0.1 * seconds, kLeastProbeSeconds});
-  };
-  return {rate(bytes_up, up), rate(bytes_down, down), trip};
+  return link_rates(bytes_up, bytes_down, probes);
 }
 
 std::vector<Tracer::Event> Coordinator::timelines(const Tracer& own) {

@@ -54,6 +54,15 @@ struct LinkMeasurement {
   double round_trip = 0;  // seconds of a small message and its reply
 };
 
+// Seconds that a probe took: the bytes up and a small reply, a small command and the bytes down, and a small message and its reply.
+struct ProbeTimes {
+  double up = 0;
+  double down = 0;
+  double round_trip = 0;
+};
+// What a link carries, by several probes with the same bytes.
+LinkMeasurement link_rates(std::uint64_t bytes_up, std::uint64_t bytes_down, const std::vector<ProbeTimes>& probes);
+
 struct CoordinatorConfig {
   nlohmann::json spec;                                 // of the run, for the participants
   std::string checkpoints;                             // folder of this process's own
@@ -120,7 +129,7 @@ class Coordinator {
   void visit_weights(const std::function<void(const NamedTensors& layer)>& visit, bool trained_only = false);
   // Seconds from a small command to its reply, by worker, the fastest of some; 0 for those here.
   std::vector<double> round_trips();
-  // Of the link to the first worker elsewhere, with so many bytes each way, twice; between steps, when nothing else crosses it.
+  // Of the link to the first worker elsewhere, by probes with these bytes; between steps, when nothing else crosses it.
   LinkMeasurement probe_link(std::uint64_t bytes_up, std::uint64_t bytes_down);
   // What the peers did when, by the clock of `own`; without those that are lost.
   std::vector<Tracer::Event> timelines(const Tracer& own);

@@ -172,6 +172,9 @@ std::optional<std::string> Listener::State::find_client(const ::grpc::GenericCal
 void Listener::State::listen() {
   const Address address = parse_address(config.address);
   (void)server_credentials(config, address);  // reports invalid ones before the address is taken
+  if (address.is_unix && !config.sockets.empty()) {
+    throw std::invalid_argument(fmt::format("expected a TCP address for the socket that was handed over, got {}", config.address));
+  }
   if (!address.is_unix) {
     acceptor = std::make_unique<Acceptor>(
         address, config.sockets, Acceptor::Limits{config.max_connections, config.max_per_address, config.keep_alive.timeout}, handlers());
