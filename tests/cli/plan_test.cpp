@@ -59,19 +59,20 @@ TEST(PlanCommand, PrintsOneObjectForPrograms) {
 TEST(PlanCommand, PrintsFlagsThatTrainTakes) {
   const testing::TempFolder folder;
   const json plan = planned(kMlp + kMachines + kSlowLink);
-  const auto trained = testing::run_program("train " + kMlp + plan.at("command").get<std::string>() + " --max-steps 2 --run-dir " +
-                                            folder.file("run"));
+  const auto trained =
+      testing::run_program("train " + kMlp + plan.at("command").get<std::string>() + " --max-steps 2 --run-dir " + folder.file("run"));
   EXPECT_EQ(trained.code, 0) << trained.output;
 }
 
 TEST(PlanCommand, OrdersTheActionsForAFarServer) {
   const testing::TempFolder folder;
-  const json plan = planned(kMlp + kMachines + " --link up=100M,down=100M,delay=200ms --cuts 1,3 --chunks 16 --schedule 1f1b --in-flight 4 --codec none");
+  const json plan =
+      planned(kMlp + kMachines + " --link up=100M,down=100M,delay=200ms --cuts 1,3 --chunks 16 --schedule 1f1b --in-flight 4 --codec none");
   ASSERT_TRUE(plan.at("flags").at("schedule_costs").is_string()) << plan.at("flags");
   const std::string costs = plan.at("flags").at("schedule_costs").get<std::string>();
   EXPECT_NE(costs.find("delay=0.2"), std::string::npos) << costs;
-  const auto trained = testing::run_program("train " + kMlp + plan.at("command").get<std::string>() + " --max-steps 1 --run-dir " +
-                                            folder.file("run"));
+  const auto trained =
+      testing::run_program("train " + kMlp + plan.at("command").get<std::string>() + " --max-steps 1 --run-dir " + folder.file("run"));
   ASSERT_EQ(trained.code, 0) << trained.output;
   std::ifstream config(folder.file("run/config.toml"));
   const std::string recorded{std::istreambuf_iterator<char>(config), {}};

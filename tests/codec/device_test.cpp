@@ -4,9 +4,9 @@
 
 #include <random>
 
-#include "epipe/codec/reflections.h"
 #include "epipe/codec/codec.h"
 #include "epipe/codec/cuda/device_codec.h"
+#include "epipe/codec/reflections.h"
 #include "support/codecs.h"
 #include "support/cuda.h"
 #include "support/entropy_payloads.h"

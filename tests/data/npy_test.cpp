@@ -69,8 +69,8 @@ TEST(Npy, NamesWhatIsWrong) {
             std::string::npos);
   const std::string many_dims = "(1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1)";
   const std::string large_number = "(" + std::string(66, '1') + ")";
-  for (const std::string& shape : {std::string("(0, 4294967296, 4294967296)"), std::string("(4294967296, 4294967296, 0)"), large_number,
-                                   many_dims}) {
+  for (const std::string& shape :
+       {std::string("(0, 4294967296, 4294967296)"), std::string("(4294967296, 4294967296, 0)"), large_number, many_dims}) {
     const std::string header = "{'descr': '<f4', 'fortran_order': True, 'shape': " + shape + ", }";
     EXPECT_FALSE(parse_npy(npy(header, shape.starts_with("(1") ? 4 : 0))) << shape;
   }

@@ -116,9 +116,12 @@ TEST_F(TextData, TheLossOfAnAnswerIsOnTheCompletionOnly) {
   const Splits splits = open_text("answers", 6);
   ASSERT_EQ(splits.train->size(), 3);
   EXPECT_EQ(row(*splits.train, 0), (std::vector<std::int64_t>{byte('b'), byte('c'), byte('x'), byte('y'), kEnd, kPad}));
-  EXPECT_EQ(targets(*splits.train, 0), (std::vector<std::int64_t>{layer::kNoTarget, layer::kNoTarget, byte('x'), byte('y'), kEnd, layer::kNoTarget}));
-  EXPECT_EQ(targets(*splits.train, 1), (std::vector<std::int64_t>{layer::kNoTarget, layer::kNoTarget, layer::kNoTarget, byte('x'), byte('y'), byte('z')}));
-  EXPECT_EQ(targets(*splits.train, 2), (std::vector<std::int64_t>{byte('x'), kEnd, layer::kNoTarget, layer::kNoTarget, layer::kNoTarget, layer::kNoTarget}));
+  EXPECT_EQ(targets(*splits.train, 0),
+            (std::vector<std::int64_t>{layer::kNoTarget, layer::kNoTarget, byte('x'), byte('y'), kEnd, layer::kNoTarget}));
+  EXPECT_EQ(targets(*splits.train, 1),
+            (std::vector<std::int64_t>{layer::kNoTarget, layer::kNoTarget, layer::kNoTarget, byte('x'), byte('y'), byte('z')}));
+  EXPECT_EQ(targets(*splits.train, 2),
+            (std::vector<std::int64_t>{byte('x'), kEnd, layer::kNoTarget, layer::kNoTarget, layer::kNoTarget, layer::kNoTarget}));
   ASSERT_EQ(splits.notes.size(), 1U);
   EXPECT_NE(splits.notes[0].find("1 samples are left out"), std::string::npos) << splits.notes[0];
   EXPECT_EQ(row(*splits.validation, 0), (std::vector<std::int64_t>{byte('h'), byte('i'), byte('j'), byte('k'), kEnd, byte('l')}));

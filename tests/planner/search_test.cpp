@@ -201,17 +201,33 @@ TEST(Search, OfTwoHundredLayersEndsWithinItsSimulations) {
 TEST(Search, RefusesRequestsThatContradictEachOther) {
   for (const auto& [change, reason] : std::vector<std::pair<std::function<void(Inputs&)>, std::string>>{
            {[](Inputs& i) { i.link.up = 0; }, "rate up must be more than 0"},
-           {[](Inputs& i) { i.constraints.cuts = {{1, 2, 3}}; }, "3 cuts make 4 stages, but the placement 0,1,0 has 3"},
-           {[](Inputs& i) { i.constraints.cuts = {{4, 2}}; }, "ascending order between 1 and 5, got 2"},
+           {[](Inputs& i) {
+              i.constraints.cuts = {{1, 2, 3}};
+            },
+            "3 cuts make 4 stages, but the placement 0,1,0 has 3"},
+           {[](Inputs& i) {
+              i.constraints.cuts = {{4, 2}};
+            },
+            "ascending order between 1 and 5, got 2"},
            {[](Inputs& i) { i.constraints.chunks = 17; }, "17 chunks of a batch of 16 samples"},
            {[](Inputs& i) { i.constraints.schedule = "zb-h1"; }, "zb-h1 cannot run on the placement 0,1,0"},
-           {[](Inputs& i) { i.constraints.place = {{0, 1, 2, 0}}; }, "names 3 workers, but there are 2"},
+           {[](Inputs& i) {
+              i.constraints.place = {{0, 1, 2, 0}};
+            },
+            "names 3 workers, but there are 2"},
            {[](Inputs& i) { i.workers[0].forward.pop_back(); }, "expected 6 client's forward times"},
            {[](Inputs& i) { i.codecs.clear(); }, "at least one codec"},
-           {[](Inputs& i) { i.constraints.codec_at = {{2, Direction::kForward, 0}}; }, "for cut 2, but the placement 0,1,0 has 2 cuts"},
-           {[](Inputs& i) { i.layers.back().with_client = true, i.constraints.place = {{0, 1}}; },
+           {[](Inputs& i) {
+              i.constraints.codec_at = {{2, Direction::kForward, 0}};
+            },
+            "for cut 2, but the placement 0,1,0 has 2 cuts"},
+           {[](Inputs& i) {
+              i.layers.back().with_client = true, i.constraints.place = {{0, 1}};
+            },
             "the last layer, layer5, stays with the client, worker 0, but the placement 0,1 ends on worker 1"},
-           {[](Inputs& i) { i.layers[2].with_client = true, i.constraints.cuts = {{1, 4}}; },
+           {[](Inputs& i) {
+              i.layers[2].with_client = true, i.constraints.cuts = {{1, 4}};
+            },
             "layer 2, layer2, stays with the client, but the cuts 1,4 give it to worker 1"},
            {[](Inputs& i) { i.layers.resize(2), i.workers = random_inputs(1, 2).workers; }, "3 stages need one each: 1 are missing"},
        }) {

@@ -24,10 +24,9 @@ std::string error_of(const std::string& text) {
 }
 
 TEST(Metrics, HaveAudits) {
-  const std::string audit =
-      R"({"kind":"audit","epoch":0,"step":12,"valid":true,"harm":0.05,"bound":0.1,"noise":null,"cuts":[)"
-      R"({"cut":1,"direction":"backward","codec":"auto","rate":1.5,"harm":0.05}]})"
-      "\n";
+  const std::string audit = R"({"kind":"audit","epoch":0,"step":12,"valid":true,"harm":0.05,"bound":0.1,"noise":null,"cuts":[)"
+                            R"({"cut":1,"direction":"backward","codec":"auto","rate":1.5,"harm":0.05}]})"
+                            "\n";
   const Metrics metrics = parsed_metrics(step_line(0, 11) + audit + step_line(0, 12) + audit);
   ASSERT_EQ(metrics.audits.size(), 1U) << "a resumed run writes it again";
   EXPECT_EQ(metrics.audits[0].step, 12);
@@ -41,8 +40,10 @@ TEST(Metrics, HaveAudits) {
 }
 
 TEST(Metrics, HaveTheRatesThatWereChosenForALink) {
-  const std::string measured = R"({"kind":"rates","epoch":0,"step":12,"up_MBps":12.5,"down_MBps":0.5,"cuts":[]})" "\n";
-  const std::string repeated = R"({"kind":"rates","epoch":0,"step":12,"cuts":[]})" "\n";
+  const std::string measured = R"({"kind":"rates","epoch":0,"step":12,"up_MBps":12.5,"down_MBps":0.5,"cuts":[]})"
+                               "\n";
+  const std::string repeated = R"({"kind":"rates","epoch":0,"step":12,"cuts":[]})"
+                               "\n";
   const Metrics metrics = parsed_metrics(measured + step_line(0, 12) + measured);
   ASSERT_EQ(metrics.rate_changes.size(), 1U) << "a resumed run writes it again";
   EXPECT_EQ(metrics.rate_changes[0].step, 12);

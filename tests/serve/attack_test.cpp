@@ -271,7 +271,8 @@ TEST(Attack, ALogThatNobodyReadsIsNotTheEndOfTheServer) {
                  {"bash", "-c", "exec \"$0\" \"$@\" 2> >(head -c 1 > /dev/null)"});
   ASSERT_TRUE(server.says("listening", 60)) << server.log();
   for (const std::string name : {"a", "b"}) {
-    Process client({"train", "--insecure", "--connect", address, "--run-dir", folder.file(name), "--chunks", "1", "--max-steps", "2", "--reconnect", "5"},
+    Process client({"train", "--insecure", "--connect", address, "--run-dir", folder.file(name), "--chunks", "1", "--max-steps", "2",
+                    "--reconnect", "5"},
                    folder.file(name + ".log"));
     EXPECT_EQ(client.wait(90), 0) << client.log();
   }

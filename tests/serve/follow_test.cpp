@@ -19,8 +19,8 @@ using testing::SlowNetwork;
 using testing::Split;
 using testing::operator+;
 
-const Arguments kFollowed = {"--model", "cnn", "--cuts",  "1,4",    "--chunks",   "4",  "--batch", "64",
-                        "--seed",  "5",   "--codec", "auto:0.5", "--momentum", "0.9"};
+const Arguments kFollowed = {"--model", "cnn",    "--cuts", "1,4",     "--chunks", "4",          "--batch",
+                             "64",      "--seed", "5",      "--codec", "auto:0.5", "--momentum", "0.9"};
 
 // The lines of rates so far.
 std::vector<nlohmann::json> rates_in(const std::string& run_dir) {

@@ -48,8 +48,22 @@ class HandedOver : public ::testing::Test {
     return {"serve", "--insecure", "--listen", address, "--state-dir", folder_.file("state")};
   }
   std::vector<std::string> client(int port) const {
-    return {"train", "--connect", "127.0.0.1:" + std::to_string(port), "--insecure", "--model", "mlp", "--cuts", "1,2", "--place", "0,1,0",
-            "--batch", "16", "--max-steps", "3", "--run-dir", folder_.file("run")};
+    return {"train",
+            "--connect",
+            "127.0.0.1:" + std::to_string(port),
+            "--insecure",
+            "--model",
+            "mlp",
+            "--cuts",
+            "1,2",
+            "--place",
+            "0,1,0",
+            "--batch",
+            "16",
+            "--max-steps",
+            "3",
+            "--run-dir",
+            folder_.file("run")};
   }
   std::string log(const std::string& name) const { return folder_.file(name); }
 

@@ -191,7 +191,8 @@ TEST(Serve, AMessageAboveTheLimitIsRefused) {
 TEST(Serve, ASessionThatHadItsTimeIsOver) {
   Split split(1);
   split.start_server(0, {"--session-time", "1"});
-  const auto client = split.start_client(split.file("a"), Arguments{"--chunks", "1", "--batch", "32", "--epochs", "5000", "--reconnect", "3"});
+  const auto client =
+      split.start_client(split.file("a"), Arguments{"--chunks", "1", "--batch", "32", "--epochs", "5000", "--reconnect", "3"});
   EXPECT_EQ(client->wait(60), 1) << client->log();
   EXPECT_NE(client->log().find("has used up its 1 seconds on this server"), std::string::npos) << client->log();
 }

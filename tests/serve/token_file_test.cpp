@@ -87,9 +87,11 @@ TEST(TokenFile, ThatOthersCanReadOrThatIsNoneIsSaidAtTheStart) {
   write_tokens(split.file("open"), "ann " + kHash + "\n", 0644);
   write_tokens(split.file("twice"), "ann " + kHash + "\nann " + kOther + "\n");
   write_tokens(split.file("little"), "ann " + kHash + " memory=0.01\n");
-  const std::map<std::string, std::string> reasons = {
-      {"open", "chmod 600"}, {"twice", "line 2"}, {"absent", "cannot read"}, {"tls", "is not a regular file"},
-      {"little", "memory= in --tokens"}};
+  const std::map<std::string, std::string> reasons = {{"open", "chmod 600"},
+                                                      {"twice", "line 2"},
+                                                      {"absent", "cannot read"},
+                                                      {"tls", "is not a regular file"},
+                                                      {"little", "memory= in --tokens"}};
   for (const auto& [name, reason] : reasons) {
     const auto refused = run_program(serve + split.file(name));
     EXPECT_EQ(refused.code, 2) << refused.output;
@@ -124,8 +126,19 @@ class SharedServer : public ::testing::Test {
   }
   Arguments by(const std::string& token, const std::string& name) {
     write_tokens(split_.file(name + ".token"), token + "\n");
-    return {"train", "--connect", split_.address(0), "--ca", split_.file("tls/ca.pem"), "--token-file", split_.file(name + ".token"),
-            "--run-dir", split_.file(name), "--reconnect", "3", "--schedule", "gpipe"};
+    return {"train",
+            "--connect",
+            split_.address(0),
+            "--ca",
+            split_.file("tls/ca.pem"),
+            "--token-file",
+            split_.file(name + ".token"),
+            "--run-dir",
+            split_.file(name),
+            "--reconnect",
+            "3",
+            "--schedule",
+            "gpipe"};
   }
   testing::Outcome try_with(const std::string& token, const std::string& name) {
     std::string line;

@@ -22,7 +22,7 @@ inline train::TrainConfig coordinated_run(const std::vector<int>& place, const s
   config.max_steps = 8;
   config.checkpoint_every = 3;
   config.audit_share = 10;  // of a codec auto: before nearly every step
-  config.timeout = 60;  // what is lost is noticed at once, also on a machine with other work to do
+  config.timeout = 60;      // what is lost is noticed at once, also on a machine with other work to do
   config.reconnect = 120;
   return config;
 }

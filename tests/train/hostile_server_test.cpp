@@ -196,21 +196,51 @@ TEST_F(HostileServer, GivesSumsThatGradientsCanHave) {
   };
   const double inf = std::numeric_limits<double>::infinity();
   const std::vector<std::pair<std::string, std::function<void(session::AuditPartResult&)>>> lies = {
-      {"negative", [](auto& result) { for (auto& sums : result.sums) sums[4] = -1; }},  // stage 1's square
-      {"huge", [](auto& result) { for (auto& sums : result.sums) sums[4] = 1e300; }},
-      {"nan", [inf](auto& result) { for (auto& sums : result.sums) sums[4] = inf; }},
-      {"impossible", [](auto& result) { for (auto& sums : result.sums) sums[3] = 2 * sums[4] + 1; }},
-      {"few", [](auto& result) { if (!result.sums.empty()) result.sums.pop_back(); }},
-      {"short", [](auto& result) { for (auto& sums : result.sums) sums.pop_back(); }},
-      {"curve", [](auto& result) { for (auto& curve : result.curves) for (double& error : curve) error = -1; }},
-      {"long", [](auto& result) { for (auto& curve : result.curves) curve.push_back(0.1); }},
+      {"negative",
+       [](auto& result) {
+         for (auto& sums : result.sums) sums[4] = -1;
+       }},  // stage 1's square
+      {"huge",
+       [](auto& result) {
+         for (auto& sums : result.sums) sums[4] = 1e300;
+       }},
+      {"nan",
+       [inf](auto& result) {
+         for (auto& sums : result.sums) sums[4] = inf;
+       }},
+      {"impossible",
+       [](auto& result) {
+         for (auto& sums : result.sums) sums[3] = 2 * sums[4] + 1;
+       }},
+      {"few",
+       [](auto& result) {
+         if (!result.sums.empty()) result.sums.pop_back();
+       }},
+      {"short",
+       [](auto& result) {
+         for (auto& sums : result.sums) sums.pop_back();
+       }},
+      {"curve",
+       [](auto& result) {
+         for (auto& curve : result.curves)
+           for (double& error : curve) error = -1;
+       }},
+      {"long",
+       [](auto& result) {
+         for (auto& curve : result.curves) curve.push_back(0.1);
+       }},
   };
   for (const auto& [name, lie] : lies) {
     const std::string error = audited_with(lie, name);
     EXPECT_NE(error.find("the server: "), std::string::npos) << name << ": " << error;
   }
   // Sums of stages that are the client's own are not looked at.
-  EXPECT_EQ(audited_with([](auto& result) { for (auto& sums : result.sums) sums[1] = 1e100; }, "another's"), "nothing was noticed");
+  EXPECT_EQ(audited_with(
+                [](auto& result) {
+                  for (auto& sums : result.sums) sums[1] = 1e100;
+                },
+                "another's"),
+            "nothing was noticed");
   EXPECT_EQ(audited_with([](auto&) {}, "honest"), "nothing was noticed");
   const auto first_audit = [&](const std::string& name) { return testing::metrics_in(folder_.file(name), "audit").at(0); };
   EXPECT_EQ(first_audit("another's"), first_audit("honest"));

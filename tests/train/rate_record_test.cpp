@@ -37,8 +37,7 @@ TEST(RateRecord, ItsTextRepeatsIt) {
 
 TEST(RateRecord, RefusesATextThatIsNone) {
   for (const char* const wrong : {"3", "3:", "3:1,2,3", "3:1,2,3,4,5", "x:1,2,3,4", "3:1,2,3,4;", "3:1,2,3,4;3:1,2,3,4",
-                                  "5:1,2,3,4;4:1,2,3,4", "3:1,2,3,99", "3:1,2,3,-1", "3:1,2,3,nan",
-                                  "3:1,2,3,4 5:1,2,3,4", "-1:1,2,3,4"}) {
+                                  "5:1,2,3,4;4:1,2,3,4", "3:1,2,3,99", "3:1,2,3,-1", "3:1,2,3,nan", "3:1,2,3,4 5:1,2,3,4", "-1:1,2,3,4"}) {
     try {
       const RateRecord record(2, wrong);
       ADD_FAILURE() << wrong;

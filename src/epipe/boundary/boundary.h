@@ -51,7 +51,7 @@ struct BoundaryConfig {
   transport::Timeout timeout = transport::kNoTimeout;  // for a worker that waits for the peer
   wire::Limits limits{};
   torch::Device device = torch::kCPU;  // of the worker at this end
-  bool steps_overlap = false;    // micro-batches of a step may be sent before the previous step is committed
+  bool steps_overlap = false;          // micro-batches of a step may be sent before the previous step is committed
   bool flag_non_finite = false;  // NaN, Inf and values the codec cannot represent cross as a flagged frame and arrive as NaN; else an error
   Tracer* tracer = nullptr;      // outlives the boundary; null: no timeline
 };

@@ -103,8 +103,8 @@ Result<torch::Tensor> ReusingReceiver::decode_frame(ByteView bytes, const wire::
   const bool fits = header.cut == config_.cut && header.direction == config_.direction && header.parts == 1 && !header.non_finite &&
                     header.codec == config_.codec && !header.tensor.dims.empty() && header.tensor.dims[0] == 1;
   if (!fits) {
-    return Error{ErrorCode::kBadHeader, fmt::format("expected one sample by {}, got another frame by {} for cut {}", config_.codec,
-                                                    header.codec, header.cut)};
+    return Error{ErrorCode::kBadHeader,
+                 fmt::format("expected one sample by {}, got another frame by {} for cut {}", config_.codec, header.codec, header.cut)};
   }
   return decoder_.decode(frame.value());
 }

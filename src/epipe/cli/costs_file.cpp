@@ -15,9 +15,9 @@ namespace {
 using schedule::PerCut;
 
 constexpr std::uint64_t kMaxFileBytes = 1 << 20;
-constexpr std::array kFields = {"forward",        "backward",        "backward_input", "backward_weights", "bytes_forward",
-                                "bytes_backward", "encode_forward",  "encode_backward", "decode_forward",  "decode_backward",
-                                "carry_forward",  "carry_backward",  "delay",          "latency",          "machine_of",
+constexpr std::array kFields = {"forward",        "backward",        "backward_input",  "backward_weights", "bytes_forward",
+                                "bytes_backward", "encode_forward",  "encode_backward", "decode_forward",   "decode_backward",
+                                "carry_forward",  "carry_backward",  "delay",           "latency",          "machine_of",
                                 "cores",          "bytes_per_second"};
 
 nlohmann::json parse(const std::string& path) {

@@ -96,8 +96,7 @@ torch::Tensor forward_in_batches(const model::Model& model, const Inputs& in, st
     for (const auto& side : in.side) at.side.push_back(side.narrow(0, begin, size));
     layer::Tensors x = {in.x.narrow(0, begin, size)};
     for (const auto& layer : model.layers) x = layer->forward(x, at);
-    if (x.size() != 1)
-      throw Failure(fmt::format("expected one tensor from {}, got {}; return only the wanted one", model.name, x.size()));
+    if (x.size() != 1) throw Failure(fmt::format("expected one tensor from {}, got {}; return only the wanted one", model.name, x.size()));
     outputs.push_back(x[0]);
   }
   return torch::cat(outputs);

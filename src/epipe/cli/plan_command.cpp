@@ -143,9 +143,10 @@ void run_plan(const train::Registry& registry, const PlanFlags& flags, const CLI
     if (!proposal) throw Failure(proposal.error().message);
     flags.json ? fmt::print("{}\n", plan_json(inputs, proposal.value()).dump()) : fmt::print("{}", plan_text(inputs, proposal.value()));
   } catch (const transport::ConnectionLost& error) {
-    throw Failure(fmt::format("{}; to plan without it, say what it would be measured for: server:HOST:PORT@200GF and --link "
-                              "up=10M,down=100M,delay=20ms",
-                              error.what()));
+    throw Failure(
+        fmt::format("{}; to plan without it, say what it would be measured for: server:HOST:PORT@200GF and --link "
+                    "up=10M,down=100M,delay=20ms",
+                    error.what()));
   } catch (const std::invalid_argument& error) {
     throw UsageError(error.what());
   }
@@ -166,8 +167,9 @@ void add_plan_command(CLI::App& app, const train::Registry& registry) {
   command->add_option("--bits", flags->bits, "Bits of a value, where no codec is given")
       ->check(CLI::Range(0.01, 16.0))
       ->capture_default_str();
-  command->add_option("--least-samples", flags->least_samples,
-                      "Samples of a micro-batch, at least; 0: 8 where the model has BatchNorm, otherwise 1")
+  command
+      ->add_option("--least-samples", flags->least_samples,
+                   "Samples of a micro-batch, at least; 0: 8 where the model has BatchNorm, otherwise 1")
       ->check(CLI::Range(0, 1 << 20))
       ->capture_default_str();
   command->add_option("--costs", flags->costs_file, "Plan with the tables of this file, which --json prints, and measure nothing");

@@ -30,7 +30,7 @@ std::vector<std::string> codec_at_texts(const train::TrainConfig& config) {
 
 ordered_json flags_json(const Inputs& inputs, const Choice& choice) {
   const auto config = train::with_choice({}, inputs, choice);
-  ordered_json flags = {{"cuts", config.cuts},     {"place", config.place},   {"schedule", config.schedule},
+  ordered_json flags = {{"cuts", config.cuts},     {"place", config.place}, {"schedule", config.schedule},
                         {"chunks", config.chunks}, {"codec", config.codec}, {"codec_at", codec_at_texts(config)}};
   flags["in_flight"] = choice.in_flight > 0 ? ordered_json(choice.in_flight) : ordered_json(nullptr);
   flags["schedule_costs"] = config.schedule_costs.empty() ? ordered_json(nullptr) : ordered_json(config.schedule_costs);
@@ -40,12 +40,9 @@ ordered_json flags_json(const Inputs& inputs, const Choice& choice) {
 ordered_json predicted_json(const Inputs& inputs, const planner::Price& price) {
   ordered_json memory = ordered_json::object();
   for (std::size_t w = 0; w < price.memory.size(); ++w) memory[inputs.workers[w].name] = price.memory[w];
-  return {{"samples_per_s", price.samples_per_s},
-          {"seconds_per_step", price.seconds},
-          {"bytes_per_step", price.bytes_up + price.bytes_down},
-          {"bytes_up", price.bytes_up},
-          {"bytes_down", price.bytes_down},
-          {"memory", memory}};
+  return {
+      {"samples_per_s", price.samples_per_s}, {"seconds_per_step", price.seconds}, {"bytes_per_step", price.bytes_up + price.bytes_down},
+      {"bytes_up", price.bytes_up},           {"bytes_down", price.bytes_down},    {"memory", memory}};
 }
 
 ordered_json priced_json(const Inputs& inputs, const Priced& priced) {

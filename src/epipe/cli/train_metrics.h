@@ -37,14 +37,14 @@ class TrainMetrics final : public train::Observer {
   std::vector<boundary::Traffic> measured_forward_;  // of the last step that measured the codecs' error
   std::vector<boundary::Traffic> measured_backward_;
   std::unique_ptr<train::EpochResult> epoch_;  // the last that ended
-  std::uint64_t lost_ = 0;  // connections
+  std::uint64_t lost_ = 0;                     // connections
   std::uint64_t reconnects_ = 0;
   std::uint64_t audits_ = 0;
   double harm_ = 0;  // of the last one
   std::uint64_t rate_changes_ = 0;
   session::LinkMeasurement link_;  // of the last one
-  bool away_ = false;    // a connection is lost
-  double saved_at_ = 0;  // seconds since 1970; 0: not yet
+  bool away_ = false;              // a connection is lost
+  double saved_at_ = 0;            // seconds since 1970; 0: not yet
 };
 
 // Serves them at HOST:PORT for as long as it lives; null for "". Throws UsageError or Failure.

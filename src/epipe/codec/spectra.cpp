@@ -17,9 +17,7 @@ constexpr std::size_t kMostPlaces = 63;         // maps of 64 values or more hav
 constexpr std::size_t kUnitsAtOnce = 1U << 11;  // maps
 
 // A map is one block, and plane k of all blocks is frequency k of all samples and channels.
-Planes planes_of(const wire::TensorSpec& tensor) {
-  return {tensor, {kMostEdge, Context::kParents, true}, 16};
-}
+Planes planes_of(const wire::TensorSpec& tensor) { return {tensor, {kMostEdge, Context::kParents, true}, 16}; }
 
 // Calls each(part, scratch) for parts of the maps.
 template <typename Each>

@@ -89,10 +89,12 @@ Loader::Made Loader::make(std::uint64_t step, const Order& order) const {
     const auto part = shard_of(static_cast<std::int64_t>(count), config_.shard, config_.shards);
     const auto ids = std::span(*order).subspan(begin + static_cast<std::size_t>(part.begin), static_cast<std::size_t>(part.size));
     const BatchContext at{config_.seed, epoch, step};
-    made.loaded = {epoch, step, step % per_epoch_ + 1 == per_epoch_, static_cast<std::int64_t>(count), static_cast<std::int64_t>(count), {}};
+    made.loaded = {epoch, step, step % per_epoch_ + 1 == per_epoch_, static_cast<std::int64_t>(count), static_cast<std::int64_t>(count),
+                   {}};
     if (!ids.empty()) made.loaded.batch = dataset_.batch(ids, at);
     if (dataset_.spec().next_token) {  // tokens without a target are not counted in any shard
-      made.loaded.terms = layer::loss_terms(ids.size() == count ? made.loaded.batch : dataset_.batch(std::span(*order).subspan(begin, count), at));
+      made.loaded.terms =
+          layer::loss_terms(ids.size() == count ? made.loaded.batch : dataset_.batch(std::span(*order).subspan(begin, count), at));
     }
   } catch (...) {
     made.failure = std::current_exception();

@@ -56,8 +56,8 @@ void check_targets(const Architecture& architecture, const layer::LoraConfig& lo
   }
   for (const std::string& target : lora.targets) {
     if (std::find(there.begin(), there.end(), target) != there.end()) continue;
-    throw std::invalid_argument(fmt::format("LoRA's target {} is not a trained linear layer of {}; there are {}", target,
-                                            architecture.name, fmt::join(there, ", ")));
+    throw std::invalid_argument(fmt::format("LoRA's target {} is not a trained linear layer of {}; there are {}", target, architecture.name,
+                                            fmt::join(there, ", ")));
   }
 }
 

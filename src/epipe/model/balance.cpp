@@ -19,7 +19,8 @@ std::vector<double> flops_of_layers(const Architecture& architecture, const Tens
 
 std::vector<double> seconds_of_layers(const Architecture& architecture, const Tensors& sample, const ForwardContext& at, int rounds) {
   std::vector<double> seconds;
-  for (const LayerTiming& timing : time_layers(architecture, sample, at, {.rounds = rounds})) seconds.push_back(timing.forward + timing.backward);
+  for (const LayerTiming& timing : time_layers(architecture, sample, at, {.rounds = rounds}))
+    seconds.push_back(timing.forward + timing.backward);
   return seconds;
 }
 

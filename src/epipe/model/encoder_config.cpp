@@ -61,7 +61,8 @@ Result<EncoderConfig> parse_encoder_config(std::string_view text) {
     fields.complain(fmt::format("{} heads do not divide hidden_size {}", c.num_attention_heads, c.hidden_size));
   }
   if (c.pad_token_id >= c.vocab_size) fields.complain(fmt::format("pad_token_id {} is not one of {} tokens", c.pad_token_id, c.vocab_size));
-  if (c.family == EncoderConfig::Family::kRoberta && c.pad_token_id + 1 >= c.max_position_embeddings) fields.complain("max_position_embeddings leaves no position after the padding's");
+  if (c.family == EncoderConfig::Family::kRoberta && c.pad_token_id + 1 >= c.max_position_embeddings)
+    fields.complain("max_position_embeddings leaves no position after the padding's");
   if (const std::int64_t weights = matrix_values(c); weights > kMaxWeights) {
     fields.complain(fmt::format("expected sizes of a model with at most {} weights, got {}", kMaxWeights, weights));
   }
@@ -84,19 +85,19 @@ Result<EncoderConfig> encoder_config_of(const std::string& argument) {
 
 std::string to_json_text(const EncoderConfig& c) {
   const json object = {{"model_type", c.family == EncoderConfig::Family::kBert ? "bert" : "roberta"},
-                                 {"vocab_size", c.vocab_size},
-                                 {"hidden_size", c.hidden_size},
-                                 {"num_hidden_layers", c.num_hidden_layers},
-                                 {"num_attention_heads", c.num_attention_heads},
-                                 {"intermediate_size", c.intermediate_size},
-                                 {"max_position_embeddings", c.max_position_embeddings},
-                                 {"type_vocab_size", c.type_vocab_size},
-                                 {"pad_token_id", c.pad_token_id},
-                                 {"hidden_dropout_prob", c.hidden_dropout_prob},
-                                 {"attention_probs_dropout_prob", c.attention_probs_dropout_prob},
-                                 {"classifier_dropout", c.classifier_dropout},
-                                 {"layer_norm_eps", c.layer_norm_eps},
-                                 {"initializer_range", c.initializer_range}};
+                       {"vocab_size", c.vocab_size},
+                       {"hidden_size", c.hidden_size},
+                       {"num_hidden_layers", c.num_hidden_layers},
+                       {"num_attention_heads", c.num_attention_heads},
+                       {"intermediate_size", c.intermediate_size},
+                       {"max_position_embeddings", c.max_position_embeddings},
+                       {"type_vocab_size", c.type_vocab_size},
+                       {"pad_token_id", c.pad_token_id},
+                       {"hidden_dropout_prob", c.hidden_dropout_prob},
+                       {"attention_probs_dropout_prob", c.attention_probs_dropout_prob},
+                       {"classifier_dropout", c.classifier_dropout},
+                       {"layer_norm_eps", c.layer_norm_eps},
+                       {"initializer_range", c.initializer_range}};
   return object.dump();
 }
 

@@ -147,7 +147,7 @@ struct HttpServer::State {
 
   void send_events(const Socket& socket, const Events& next) {
     if (++subscribers > kMaxSubscribers) {
-    --subscribers;
+      --subscribers;
       return send(socket, {.status = 503, .body = fmt::format("{} clients follow events already\n", kMaxSubscribers)}, true);
     }
     stream_events(socket, next);

@@ -20,8 +20,8 @@ class Cut {
     std::uint16_t index = 0;
     std::size_t capacity = 1;  // micro-batches per direction
     transport::Timeout timeout = transport::kNoTimeout;
-    int codec_threads = 1;                                              // of each sender and each receiver
-    bool steps_overlap = false;                                         // this and the next: see boundary/boundary.h
+    int codec_threads = 1;       // of each sender and each receiver
+    bool steps_overlap = false;  // this and the next: see boundary/boundary.h
     bool flag_non_finite = false;
     std::array<torch::Device, 2> devices = {torch::kCPU, torch::kCPU};  // of the workers, by side
     Tracer* tracer = nullptr;                                           // outlives the cut

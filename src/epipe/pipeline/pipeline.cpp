@@ -117,7 +117,7 @@ class Pipeline::Impl {
 
   PipelineConfig config_;
   Loss loss_;
-  std::deque<Stage> stages_;  // which stay where they are
+  std::deque<Stage> stages_;                           // which stay where they are
   std::vector<std::unique_ptr<GradientHooks>> hooks_;  // by stage; none without an exchange, null elsewhere
   Failure failure_;
   std::mutex cuts_mutex_;  // guards closed_, and cuts_ while it grows

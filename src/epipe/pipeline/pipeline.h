@@ -66,9 +66,9 @@ struct PipelineConfig {
   // By cut; empty: none everywhere. Cuts within one of several workers are handed over as they are; with a single worker every cut is
   // coded, which simulates the compression of a pipeline.
   std::vector<CutCodecs> codecs;
-  int codec_threads = 1;                                 // of each sender and each receiver at a cut; they change no result
-  bool recompute = false;                                // keep only the inputs of a stage between forward and backward
-  bool graphs = false;  // run the stages on CUDA devices as CUDA graphs where they can be; to the same bits (stage_graphs.h)
+  int codec_threads = 1;   // of each sender and each receiver at a cut; they change no result
+  bool recompute = false;  // keep only the inputs of a stage between forward and backward
+  bool graphs = false;     // run the stages on CUDA devices as CUDA graphs where they can be; to the same bits (stage_graphs.h)
   layer::Precision precision = layer::Precision::kFp32;  // of products and convolutions; tensors cross a cut in the type they have
   bool loss_scaling = false;                             // a step may find NaN or Inf: it says so in its result, and does not fail
   RemoteWorkers remote{};                                // the workers of other processes; default: all are here
@@ -79,7 +79,7 @@ struct PipelineConfig {
   int first_trained = 0;  // stages before it have nothing to train: they run no backward, and the cuts between them carry no gradients
   int delay = 0;          // steps that gradients are applied late, 0 or 1: then steps overlap, in overlapped_step() instead of train_step()
   std::vector<ParameterVersions*> versions{};  // by stage, null for those of other processes, with a delay; they outlive the pipeline
-  ReuseConfig reuse{};    // needs first_trained > 0, and the two sides of the first cut in two processes
+  ReuseConfig reuse{};                         // needs first_trained > 0, and the two sides of the first cut in two processes
   std::uint64_t seed = 0;
 };
 

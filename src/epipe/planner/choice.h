@@ -24,16 +24,16 @@ struct Choice {
   int chunks = 1;
   std::vector<CutCodecs> codecs;  // by cut
   std::string schedule;
-  int in_flight = 0;  // most micro-batches that a stage may hold; 0: as the schedule limits them
+  int in_flight = 0;        // most micro-batches that a stage may hold; 0: as the schedule limits them
   schedule::Costs costs{};  // that the actions are ordered for; empty: equal ones
 
   bool operator==(const Choice&) const = default;
 };
 
 struct Price {
-  double seconds = 0;        // of a step, with the optimizer
+  double seconds = 0;  // of a step, with the optimizer
   double samples_per_s = 0;
-  double bytes_up = 0;       // of a step, away from worker 0
+  double bytes_up = 0;  // of a step, away from worker 0
   double bytes_down = 0;
   std::vector<double> memory;  // by worker
 };

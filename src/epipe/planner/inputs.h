@@ -24,18 +24,18 @@ struct Seconds {
 
 struct Layer {
   std::string name;
-  double flops = 0;         // of one forward of one sample
-  double parameters = 0;    // all of them
-  double trained = 0;       // of them, those with a gradient
-  double values = 0;        // floating-point values of its outputs for one sample: what a cut after it codes
-  double other_bytes = 0;   // of its other outputs, which cross as they are
-  double kept_bytes = 0;    // for one sample between its forward and its backward
+  double flops = 0;          // of one forward of one sample
+  double parameters = 0;     // all of them
+  double trained = 0;        // of them, those with a gradient
+  double values = 0;         // floating-point values of its outputs for one sample: what a cut after it codes
+  double other_bytes = 0;    // of its other outputs, which cross as they are
+  double kept_bytes = 0;     // for one sample between its forward and its backward
   bool with_client = false;  // must stay on worker 0
 };
 
 struct Worker {
-  std::string name;  // "client"
-  std::vector<Seconds> forward{};   // by layer
+  std::string name;                // "client"
+  std::vector<Seconds> forward{};  // by layer
   std::vector<Seconds> backward{};
   double update = 0;           // seconds of the optimizer for one trained parameter
   double memory = kUnlimited;  // bytes that its process may have
@@ -54,9 +54,9 @@ struct Link {
 
 struct CodecCosts {
   std::string spec;
-  double bits = 32;         // per value
-  double frame_bytes = 0;   // header, checksum, tables
-  double encode = 0;        // seconds for one value
+  double bits = 32;        // per value
+  double frame_bytes = 0;  // header, checksum, tables
+  double encode = 0;       // seconds for one value
   double decode = 0;
   double frame_seconds = 0;  // for a frame, at each end
 

@@ -33,10 +33,14 @@ std::vector<Seconds> seconds_from(const json& array) {
 }
 
 ordered_json json_of(const Layer& layer) {
-  return {{"name", layer.name},         {"flops", layer.flops},
-          {"parameters", layer.parameters}, {"trained", layer.trained},
-          {"values", layer.values},     {"other_bytes", layer.other_bytes},
-          {"kept_bytes", layer.kept_bytes}, {"with_client", layer.with_client}};
+  return {{"name", layer.name},
+          {"flops", layer.flops},
+          {"parameters", layer.parameters},
+          {"trained", layer.trained},
+          {"values", layer.values},
+          {"other_bytes", layer.other_bytes},
+          {"kept_bytes", layer.kept_bytes},
+          {"with_client", layer.with_client}};
 }
 
 Layer layer_from(const json& object) {
@@ -53,14 +57,9 @@ Layer layer_from(const json& object) {
 }
 
 ordered_json json_of(const Worker& worker) {
-  return {{"name", worker.name},
-          {"forward", json_of(worker.forward)},
-          {"backward", json_of(worker.backward)},
-          {"update", worker.update},
-          {"memory", finite(worker.memory)},
-          {"base", worker.base},
-          {"machine", worker.machine},
-          {"codec_speed", worker.codec_speed}};
+  return {{"name", worker.name},       {"forward", json_of(worker.forward)}, {"backward", json_of(worker.backward)},
+          {"update", worker.update},   {"memory", finite(worker.memory)},    {"base", worker.base},
+          {"machine", worker.machine}, {"codec_speed", worker.codec_speed}};
 }
 
 Worker worker_from(const json& object) {
@@ -134,23 +133,21 @@ Inputs inputs_from(const json& object) {
 ordered_json to_json(const Inputs& inputs) {
   ordered_json cores = ordered_json::array();
   for (const double value : inputs.cores) cores.push_back(finite(value));
-  return {{"model", inputs.model},
-          {"batch", inputs.batch},
-          {"layers", array_of(inputs.layers)},
-          {"workers", array_of(inputs.workers)},
-          {"cores", cores},
-          {"link",
-           {{"up", finite(inputs.link.up)},
-            {"down", finite(inputs.link.down)},
-            {"delay", inputs.link.delay},
-            {"carry", inputs.link.carry}}},
-          {"codecs", array_of(inputs.codecs)},
-          {"ring", inputs.ring},
-          {"recompute", inputs.recompute},
-          {"state_bytes", inputs.state_bytes},
-          {"load_seconds", inputs.load_seconds},
-          {"first_trained", inputs.first_trained},
-          {"least_samples", inputs.constraints.least_samples}};
+  return {
+      {"model", inputs.model},
+      {"batch", inputs.batch},
+      {"layers", array_of(inputs.layers)},
+      {"workers", array_of(inputs.workers)},
+      {"cores", cores},
+      {"link",
+       {{"up", finite(inputs.link.up)}, {"down", finite(inputs.link.down)}, {"delay", inputs.link.delay}, {"carry", inputs.link.carry}}},
+      {"codecs", array_of(inputs.codecs)},
+      {"ring", inputs.ring},
+      {"recompute", inputs.recompute},
+      {"state_bytes", inputs.state_bytes},
+      {"load_seconds", inputs.load_seconds},
+      {"first_trained", inputs.first_trained},
+      {"least_samples", inputs.constraints.least_samples}};
 }
 
 Result<Inputs> inputs_from_json(const json& object) {

@@ -18,10 +18,10 @@ namespace epipe::planner {
 // Attributes: 200GF (10^9 operations per second), 8GB (memory its process may have), 4cores, here (it shares the first one's cores).
 struct WorkerSpec {
   std::string name;
-  std::string device;                  // "cpu", "cuda:0"; empty: a server
-  std::string address{};               // HOST:PORT of a server
-  std::optional<double> flops{};       // per second
-  std::optional<double> memory{};      // bytes
+  std::string device;              // "cpu", "cuda:0"; empty: a server
+  std::string address{};           // HOST:PORT of a server
+  std::optional<double> flops{};   // per second
+  std::optional<double> memory{};  // bytes
   std::optional<double> cores{};
   bool here = false;
 
@@ -33,7 +33,7 @@ Result<std::vector<WorkerSpec>> parse_workers(std::string_view text);
 
 // What is known of a link; the rest is to be measured.
 struct LinkSpec {
-  std::optional<double> up{};     // bits per second
+  std::optional<double> up{};  // bits per second
   std::optional<double> down{};
   std::optional<double> delay{};  // seconds, one way
 };

@@ -73,12 +73,12 @@ class Search {
     EPIPE_TRY(check(schedule::Placement{place_}));
     const int workers = schedule::Placement{place_}.workers();
     if (static_cast<std::size_t>(workers) > inputs_.workers.size()) {
-      return impossible(fmt::format("the placement {} names {} workers, but there are {}", fmt::join(place_, ","), workers,
-                                    inputs_.workers.size()));
+      return impossible(
+          fmt::format("the placement {} names {} workers, but there are {}", fmt::join(place_, ","), workers, inputs_.workers.size()));
     }
     if (schedules_.empty()) {
-      return impossible(fmt::format("the schedule {} cannot run on the placement {}", inputs_.constraints.schedule.value_or(""),
-                                    fmt::join(place_, ",")));
+      return impossible(
+          fmt::format("the schedule {} cannot run on the placement {}", inputs_.constraints.schedule.value_or(""), fmt::join(place_, ",")));
     }
     if (place_.size() > inputs_.layers.size()) {
       return impossible(fmt::format("{} has {} layers, but {} stages need one each: {} are missing", inputs_.model, inputs_.layers.size(),
@@ -100,9 +100,9 @@ class Search {
 
   Result<void> check_end(const Layer& layer, const char* which, const char* does, int worker) const {
     if (!layer.with_client || worker == 0) return {};
-    return impossible(fmt::format(
-        "the {} layer, {}, stays with the {}, worker 0, but the placement {} {} on worker {}: expected one such as 0,1,0", which, layer.name,
-        inputs_.workers[0].name, fmt::join(place_, ","), does, worker));
+    return impossible(
+        fmt::format("the {} layer, {}, stays with the {}, worker 0, but the placement {} {} on worker {}: expected one such as 0,1,0",
+                    which, layer.name, inputs_.workers[0].name, fmt::join(place_, ","), does, worker));
   }
 
   void for_cuts(const std::function<void(const std::vector<std::size_t>&)>& visit) const {
@@ -182,9 +182,7 @@ class Search {
     return std::max(step, pricer_.load_seconds());
   }
 
-  void push(double bound, Choice choice, bool open) {
-    queue_.push({bound, order_++, open, std::move(choice)});
-  }
+  void push(double bound, Choice choice, bool open) { queue_.push({bound, order_++, open, std::move(choice)}); }
 
   // Remembers the smallest shortage.
   bool fits(const Choice& choice, const std::vector<int>& live) {
@@ -268,13 +266,14 @@ class Search {
   Error nothing_fits() const {
     if (kept_ == 0 && inputs_.constraints.cuts) return cuts_against_keep(*inputs_.constraints.cuts);
     if (kept_ == 0) {
-      return impossible(fmt::format(
-          "no cuts leave a layer for every stage of {} and keep all layers that stay with the client there; keep fewer layers",
-          fmt::join(place_, ",")));
+      return impossible(
+          fmt::format("no cuts leave a layer for every stage of {} and keep all layers that stay with the client there; keep fewer layers",
+                      fmt::join(place_, ",")));
     }
-    return impossible(fmt::format("{} fits nowhere: the {} needs at least {:.1f} MB for its smallest part, but has {:.1f} MB; {:.1f} MB "
-                                  "are missing: give it more, use --recompute or take a smaller --batch",
-                                  inputs_.model, shortage_.worker, shortage_.needs / 1e6, shortage_.has / 1e6, shortage_.missing() / 1e6));
+    return impossible(
+        fmt::format("{} fits nowhere: the {} needs at least {:.1f} MB for its smallest part, but has {:.1f} MB; {:.1f} MB "
+                    "are missing: give it more, use --recompute or take a smaller --batch",
+                    inputs_.model, shortage_.worker, shortage_.needs / 1e6, shortage_.has / 1e6, shortage_.missing() / 1e6));
   }
 
   const Inputs& inputs_;

@@ -99,8 +99,8 @@ StageCosts stage_costs(const Inputs& inputs, const LayerSums& sums, const Choice
     const int to = choice.place[cut + 1];
     const bool trained_before = inputs.first_trained < choice.cuts[cut];
     costs.crossing_forward.push_back(crossing(inputs, layer, costs.samples, choice.codecs[cut].forward, from, to));
-    costs.crossing_backward.push_back(
-        trained_before ? crossing(inputs, layer, costs.samples, choice.codecs[cut].backward, to, from) : Crossing{});
+    costs.crossing_backward.push_back(trained_before ? crossing(inputs, layer, costs.samples, choice.codecs[cut].backward, to, from)
+                                                     : Crossing{});
   }
   return costs;
 }

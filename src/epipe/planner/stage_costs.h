@@ -50,8 +50,8 @@ struct Crossing {
 // A choice in seconds of a micro-batch.
 struct StageCosts {
   std::vector<int> place;
-  double samples = 0;            // of a micro-batch
-  std::vector<double> forward;   // by stage
+  double samples = 0;           // of a micro-batch
+  std::vector<double> forward;  // by stage
   std::vector<double> backward;
   std::vector<Crossing> crossing_forward;  // by cut; all 0 where it stays on a worker
   std::vector<Crossing> crossing_backward;

@@ -79,7 +79,7 @@ bool FollowedRun::read_new_lines() {
   if (replaced) start_over();
   if (!problem_.empty() || now.size <= read_bytes_) return replaced;
   const std::string text = lines_from(path, read_bytes_);
-  Metrics metrics{std::move(run_.steps), std::move(run_.epochs), std::move(run_.cut_metrics), std::move(run_.worker_metrics), {},
+  Metrics metrics{std::move(run_.steps),  std::move(run_.epochs),      std::move(run_.cut_metrics), std::move(run_.worker_metrics), {},
                   std::move(run_.audits), std::move(run_.rate_changes)};
   if (const auto added = append_metrics(metrics, text, path, lines_ + 1); !added) problem_ = added.error().message;
   run_.steps = std::move(metrics.steps);

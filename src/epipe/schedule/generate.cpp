@@ -70,8 +70,8 @@ Result<Schedule> generate(std::string_view name, const Placement& placement, int
     return bad_request(fmt::format("the number of micro-batches (chunks) is from 1 to {}, got {}", kMaxChunks, chunks));
   }
   if (in_flight < 0 || in_flight > kMaxChunks) {
-    return bad_request(fmt::format("the micro-batches in flight are from 1 to {}, or 0 for the schedule's own limits, got {}", kMaxChunks,
-                                   in_flight));
+    return bad_request(
+        fmt::format("the micro-batches in flight are from 1 to {}, or 0 for the schedule's own limits, got {}", kMaxChunks, in_flight));
   }
   const int capacity = queue_capacity(generator.value(), chunks, in_flight);
   return generator.value().generate({placement, chunks, costs, capacity, std::min(in_flight, chunks)});

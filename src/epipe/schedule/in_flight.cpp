@@ -30,8 +30,8 @@ bool fits(const std::vector<int>& live, const std::vector<int>& most) {
 Result<InFlight> price(const InFlightQuestion& question, int in_flight) {
   auto made = generate(question.schedule, question.placement, question.chunks, question.costs, in_flight);
   if (!made) return made.error();
-  auto timeline = question.resources != nullptr ? simulate(made.value(), question.costs, *question.resources)
-                                                : simulate(made.value(), question.costs);
+  auto timeline =
+      question.resources != nullptr ? simulate(made.value(), question.costs, *question.resources) : simulate(made.value(), question.costs);
   if (!timeline) return timeline.error();
   return InFlight{in_flight, timeline.value().makespan, std::move(timeline.value().peak_live_of_worker)};
 }

@@ -89,8 +89,8 @@ json error_of(const std::string& text) { return {{"error", text}}; }
 }
 
 [[noreturn]] void fail_to_hear(const std::string& state_dir, double seconds) {
-  throw std::runtime_error(fmt::format("expected an answer from the server of {} within {:.0f} s, got none; it still runs: its log may say why",
-                                       state_dir, seconds));
+  throw std::runtime_error(fmt::format(
+      "expected an answer from the server of {} within {:.0f} s, got none; it still runs: its log may say why", state_dir, seconds));
 }
 
 // Waits while too many others do.

@@ -27,8 +27,8 @@ struct SessionLimits {
 
 // How much disk space the sessions' checkpoints may use.
 struct StateLimits {
-  std::optional<std::uint64_t> bytes;  // of all sessions; 0: no limit; nullopt: half of the space available to them at the start
-  double days = 30;                    // since a session was last used; 0: no limit
+  std::optional<std::uint64_t> bytes;         // of all sessions; 0: no limit; nullopt: half of the space available to them at the start
+  double days = 30;                           // since a session was last used; 0: no limit
   std::uint64_t reuse_bytes = 1'000'000'000;  // for the activations one session keeps, besides its checkpoints; 0: none
 };
 

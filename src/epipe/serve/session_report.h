@@ -52,7 +52,7 @@ class SessionReports {
   void read(double seconds);
   const session::StepTotals& totals() const { return totals_; }
   const std::string& model() const { return model_; }  // as the session calls it: printable, short; empty before it has one
-  std::time_t saved_at() const { return saved_at_; }  // when its last checkpoint was heard of; 0: none yet
+  std::time_t saved_at() const { return saved_at_; }   // when its last checkpoint was heard of; 0: none yet
   std::uint64_t rejected() const { return rejected_; }
 
  private:

@@ -308,9 +308,10 @@ void Sessions::show(monitor::MetricPage& page) {
   page.gauge("epipe_sessions_limit", "sessions that may run at once (--max-sessions)", config_.max_sessions);
   page.gauge("epipe_measurements", "clients that measure the link (epipe bench link)", running(Purpose::kMeasureLink));
   page.gauge("epipe_session_memory_bytes", "data and stack of the sessions that run, together", static_cast<double>(held));
-  page.gauge("epipe_checkpoint_timestamp_seconds",
-             "of the sessions that run, the one that has not saved for the longest: its newest checkpoint, in seconds since 1970; 0: none has",
-             static_cast<double>(saved));
+  page.gauge(
+      "epipe_checkpoint_timestamp_seconds",
+      "of the sessions that run, the one that has not saved for the longest: its newest checkpoint, in seconds since 1970; 0: none has",
+      static_cast<double>(saved));
   page.gauge("epipe_draining", "1 when the server takes no new sessions and is about to end", draining_ ? 1 : 0);
   metrics_.show(page, totals, rejected);
 }

@@ -118,8 +118,8 @@ torch::Tensor GradientComparisons::compare(int stage, const Gradients& a, const 
     };
     const auto x_a = in_steps(a[i].second);
     const auto x_b = in_steps(b[i].second);
-    const auto of_parameter = torch::stack({x_a.dot(x_b), (x_a.dot(x_a) + x_b.dot(x_b)) / 2,
-                                            (x_a.dot(in_steps(g_b)) + x_b.dot(in_steps(g_a))) / 2});
+    const auto of_parameter =
+        torch::stack({x_a.dot(x_b), (x_a.dot(x_a) + x_b.dot(x_b)) / 2, (x_a.dot(in_steps(g_b)) + x_b.dot(in_steps(g_a))) / 2});
     sum = sum.defined() ? sum + of_parameter : of_parameter;
   }
   return sum;

@@ -38,10 +38,10 @@ int most_at_once(const pipeline::PipelineConfig& config);
 
 // Consecutive micro-batches of an audit that run together.
 struct AuditPart {
-  std::uint32_t first = 0;                    // the number of the first one; 0 begins an audit
-  bool last = false;                          // of the audit
-  std::vector<std::vector<double>> rates{};   // by micro-batch, then by 2 * cut + direction
-  std::vector<std::vector<double>> tried{};   // by 2 * cut + direction: rates at which micro-batch `first` is measured; empty: none
+  std::uint32_t first = 0;                   // the number of the first one; 0 begins an audit
+  bool last = false;                         // of the audit
+  std::vector<std::vector<double>> rates{};  // by micro-batch, then by 2 * cut + direction
+  std::vector<std::vector<double>> tried{};  // by 2 * cut + direction: rates at which micro-batch `first` is measured; empty: none
 };
 
 // Sums over all parameters of a stage, with gradients scaled as by the optimizer; the part that a tied head adds to the embedding's

@@ -34,10 +34,10 @@ class OwnState {
 
 // See audit.h.
 struct AuditRequest {
-  std::array<layer::Batch, 2> samples;           // a and b, equally many
-  pipeline::StepId id;                           // epoch and step
-  std::vector<pipeline::Rates> passes;           // those of the training, then one for each comparison
-  std::vector<std::vector<double>> tried{};      // by 2 * cut + direction: rates to measure its tensors at
+  std::array<layer::Batch, 2> samples;       // a and b, equally many
+  pipeline::StepId id;                       // epoch and step
+  std::vector<pipeline::Rates> passes;       // those of the training, then one for each comparison
+  std::vector<std::vector<double>> tried{};  // by 2 * cut + direction: rates to measure its tensors at
 };
 struct AuditOutcome {
   pipeline::StepResult step;                       // what it took

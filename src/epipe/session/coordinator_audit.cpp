@@ -15,7 +15,7 @@ constexpr double kMostError = 4;  // relative; a codec that errs by more is none
 
 torch::Tensor joined(const std::vector<torch::Tensor>& parts) { return parts.front().defined() ? torch::cat(parts) : torch::Tensor(); }
 
-layer::Tensors joined_lists(const std::vector<const layer::Batch*>& parts, layer::Tensors layer::Batch::* list) {
+layer::Tensors joined_lists(const std::vector<const layer::Batch*>& parts, layer::Tensors layer::Batch::*list) {
   layer::Tensors all;
   for (std::size_t k = 0; k < (parts.front()->*list).size(); ++k) {
     std::vector<torch::Tensor> tensors;

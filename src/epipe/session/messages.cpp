@@ -226,9 +226,8 @@ void OverlappedStepCommand::check() const {
 void AuditCommand::check() const {
   check_batch(batch, id);
   if (id.chunks < 1 || batch.size() < 1 || batch.size() % id.chunks != 0 || part.rates.size() != static_cast<std::size_t>(id.chunks)) {
-    throw std::invalid_argument(
-        fmt::format("an audit of {} samples cannot have {} micro-batches with {} lists of rates", batch.size(), id.chunks,
-                    part.rates.size()));
+    throw std::invalid_argument(fmt::format("an audit of {} samples cannot have {} micro-batches with {} lists of rates", batch.size(),
+                                            id.chunks, part.rates.size()));
   }
   if (id.terms < 1) throw std::invalid_argument(fmt::format("the loss of an audit cannot have {} terms", id.terms));
   for (const auto* const lists : {&part.rates, &part.tried}) {

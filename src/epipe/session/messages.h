@@ -416,10 +416,9 @@ struct ErrorReply {
 };
 
 // Their order is part of the protocol.
-using Command =
-    std::variant<ConfigureCommand, LoadCommand, RestoreCommand, OpenChannelsCommand, StepCommand, ReplicaStepCommand, CommitCommand,
-                 SaveCommand, WeightsCommand, ClockCommand, TimelineCommand, EndCommand, LeaveCommand, ForwardCommand, BackwardCommand,
-                 AuditCommand, LinkProbeCommand, OverlappedStepCommand, EarlyBackwardsCommand>;
+using Command = std::variant<ConfigureCommand, LoadCommand, RestoreCommand, OpenChannelsCommand, StepCommand, ReplicaStepCommand,
+                             CommitCommand, SaveCommand, WeightsCommand, ClockCommand, TimelineCommand, EndCommand, LeaveCommand,
+                             ForwardCommand, BackwardCommand, AuditCommand, LinkProbeCommand, OverlappedStepCommand, EarlyBackwardsCommand>;
 using Reply = std::variant<ErrorReply, ConfigureReply, LoadReply, RestoreReply, OpenChannelsReply, StepReply, CommitReply, SaveReply,
                            WeightsReply, ClockReply, TimelineReply, EndReply, LeaveReply, ForwardReply, BackwardReply, AuditReply,
                            LinkProbeReply, OverlappedStepReply, EarlyBackwardsReply>;

@@ -198,9 +198,7 @@ Reply WorkerParticipant::on(const AuditCommand& command) {
   return reply;
 }
 
-Reply WorkerParticipant::on(const LinkProbeCommand& command) {
-  return LinkProbeReply{probe_bytes(command.reply_bytes)};
-}
+Reply WorkerParticipant::on(const LinkProbeCommand& command) { return LinkProbeReply{probe_bytes(command.reply_bytes)}; }
 
 void WorkerParticipant::disconnect() {
   if (local_) local_->disconnect();

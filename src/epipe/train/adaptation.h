@@ -11,7 +11,8 @@
 // Which parameters are trained, from --lora, --adapter, --freeze and --base-precision.
 namespace epipe::train {
 
-// The layers that a flag such as --freeze names: by name, index, or a range of indices such as 0-3; ascending. Throws std::invalid_argument.
+// The layers that a flag such as --freeze names: by name, index, or a range of indices such as 0-3; ascending. Throws
+// std::invalid_argument.
 std::vector<std::size_t> layers_named(std::string_view flag, const std::vector<std::string>& names,
                                       const model::Architecture& architecture);
 

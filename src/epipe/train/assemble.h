@@ -11,11 +11,11 @@
 #include "epipe/train/batches.h"
 #include "epipe/train/config.h"
 #include "epipe/train/initial_weights.h"
-#include "epipe/train/rate_record.h"
 #include "epipe/train/local_setup.h"
 #include "epipe/train/lr_schedule.h"
 #include "epipe/train/metrics.h"
 #include "epipe/train/plan.h"
+#include "epipe/train/rate_record.h"
 #include "epipe/train/registry.h"
 
 namespace epipe::train {

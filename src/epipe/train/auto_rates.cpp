@@ -20,13 +20,13 @@ using pipeline::CutRates;
 using session::AuditSums;
 using wire::Direction;
 
-constexpr double kHighFactor = 4;       // between the rate of the training and the one whose error hardly counts beside it
-constexpr double kLeastHigh = 2;        // bits per value
-constexpr int kFirstOctaves = 3;        // that the first audit may change a rate by
-constexpr int kOctaves = 1;             // and later ones
-constexpr double kFirstShare = 0.25;    // of the harm that the first audit may use: gradients change fast after it
-constexpr double kNewest = 0.5;         // weight of an audit in the mean over all
-constexpr double kLeastNoise = 1e-3;    // of the squared gradient, where samples are copies of each other
+constexpr double kHighFactor = 4;     // between the rate of the training and the one whose error hardly counts beside it
+constexpr double kLeastHigh = 2;      // bits per value
+constexpr int kFirstOctaves = 3;      // that the first audit may change a rate by
+constexpr int kOctaves = 1;           // and later ones
+constexpr double kFirstShare = 0.25;  // of the harm that the first audit may use: gradients change fast after it
+constexpr double kNewest = 0.5;       // weight of an audit in the mean over all
+constexpr double kLeastNoise = 1e-3;  // of the squared gradient, where samples are copies of each other
 constexpr double kNoError = 1e-12;
 constexpr const char* kCounts = "counts";
 constexpr std::int64_t kCountNumbers = 11;
@@ -102,7 +102,7 @@ bool AutoRates::is_due(const data::LoadedBatch& loaded) const {
   const std::int64_t samples = samples_of_audit();
   if (config_.audited.empty() || loaded.step < next_step_ || samples < 1 || loaded.batch.size() < 2 * samples) return false;
   if (audits_ == 0) return loaded.step == 0 || next_step_ == 0 || std::has_single_bit(loaded.step);  // until one is valid
-  const auto affordable = [this](double Cost::* what) { return audited_.*what + last_.*what <= config_.share * trained_.*what; };
+  const auto affordable = [this](double Cost::*what) { return audited_.*what + last_.*what <= config_.share * trained_.*what; };
   return affordable(&Cost::bytes) && affordable(&Cost::samples) && affordable(&Cost::rounds);
 }
 
@@ -251,8 +251,7 @@ nlohmann::json audit_json(const AuditRecord& record, const std::vector<pipeline:
   nlohmann::json cuts = nlohmann::json::array();
   for (const CutAudit& cut : record.cuts) {
     nlohmann::json line = session::metrics_line(cut);
-    line.update(
-        {{"cut", cut.at.cut}, {"direction", name_of(cut.at.direction)}, {"codec", codecs[cut.at.cut].of(cut.at.direction)}});
+    line.update({{"cut", cut.at.cut}, {"direction", name_of(cut.at.direction)}, {"codec", codecs[cut.at.cut].of(cut.at.direction)}});
     cuts.push_back(std::move(line));
   }
   return {{"kind", "audit"},
@@ -273,8 +272,8 @@ std::string describe(const AuditRecord& record) {
   if (!record.valid) return fmt::format("audit before step {}: the gradients are not finite, or zero; rates stay", record.step);
   std::string text = fmt::format("audit before step {}: harm {:.3g}; bits per value", record.step, record.harm);
   for (const CutAudit& cut : record.cuts) {
-    text += fmt::format("{} cut {} {} {:.3g}", &cut == record.cuts.data() ? ":" : ",", cut.at.cut, name_of(cut.at.direction),
-                        cut.next_rate);
+    text +=
+        fmt::format("{} cut {} {} {:.3g}", &cut == record.cuts.data() ? ":" : ",", cut.at.cut, name_of(cut.at.direction), cut.next_rate);
   }
   return text;
 }

@@ -56,7 +56,7 @@ struct AuditRecord {
   std::uint64_t step = 0;  // that it came before
   bool valid = false;      // false: gradients that are not finite, or none; nothing was chosen
   double harm = 0;
-  double noise = 0;  // of a batch's gradient, relative to the gradient
+  double noise = 0;           // of a batch's gradient, relative to the gradient
   pipeline::StepResult took;  // bytes, samples and times
   std::vector<CutAudit> cuts;
 
@@ -115,7 +115,7 @@ class AutoRates final : public session::OwnState {
   pipeline::Rates rates_;
   Cost trained_;
   Cost audited_;
-  Cost last_;                  // audit
+  Cost last_;  // audit
   std::uint64_t audits_ = 0;
   std::uint64_t next_step_ = 0;  // the first step that was not audited
 };

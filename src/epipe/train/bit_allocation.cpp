@@ -55,7 +55,8 @@ double RateCurve::error_at(double rate) const {
 }
 
 RateCurve RateCurve::within(double most) const {
-  const auto first = static_cast<std::size_t>(std::find_if(errors.begin(), errors.end(), [&](double e) { return e <= most; }) - errors.begin());
+  const auto first =
+      static_cast<std::size_t>(std::find_if(errors.begin(), errors.end(), [&](double e) { return e <= most; }) - errors.begin());
   if (first == 0) return *this;
   if (first == errors.size()) return {{rates.back()}, {errors.back()}};
   const auto log_of = [&](std::size_t i) { return std::log(std::max(kLeastError, errors[i])); };

@@ -10,7 +10,7 @@ struct RateCurve {
   std::vector<double> rates;   // bits per value, ascending, above 0
   std::vector<double> errors;  // at each; relative
 
-  double error_at(double rate) const;  // constant beyond the ends
+  double error_at(double rate) const;   // constant beyond the ends
   RateCurve within(double most) const;  // the part with errors of at most `most`, which fall as rates rise; at least the last point
 };
 

@@ -176,9 +176,10 @@ DeviceTable estimated_table(const std::vector<planner::Layer>& layers, double fl
 
 planner::CodecCosts codec_costs(const std::string& spec, const Outputs& outputs, int threads) {
   if (model::split_learned(spec).learned) {
-    throw std::invalid_argument(fmt::format("the codec {} is trained with the model, and what it costs is not known before; plan with "
-                                            "another one",
-                                            spec));
+    throw std::invalid_argument(
+        fmt::format("the codec {} is trained with the model, and what it costs is not known before; plan with "
+                    "another one",
+                    spec));
   }
   ThreadPool pool(threads);
   std::vector<Point> bytes;

@@ -57,7 +57,7 @@ std::optional<LinkMeasurement> LinkWatch::take(const LinkMeasurement& found, std
   changed_.push_back({found, step, now});
   due_ = now + std::max(kConfirmPause, seconds / kConfirmShare);
   if (!has_lasted()) return std::nullopt;
-  const auto median_of = [&](double LinkMeasurement::* member) {
+  const auto median_of = [&](double LinkMeasurement::*member) {
     std::vector<double> values;
     for (const Probe& probe : changed_) values.push_back(probe.rates.*member);
     return median(values);

@@ -22,9 +22,9 @@ struct Plan : SharedSettings {
   std::vector<std::size_t> frozen;          // layer indices, of those that --freeze names
   std::size_t first_trained = 0;            // layer index: those before it are not trained and get no gradient
   bool loss_scaling = false;
-  int delay = 0;            // steps that gradients are applied late
-  int in_flight = 0;        // see schedule/generate.h
-  schedule::Costs costs{};  // what the schedule is ordered for; no stages: equal ones
+  int delay = 0;                              // steps that gradients are applied late
+  int in_flight = 0;                          // see schedule/generate.h
+  schedule::Costs costs{};                    // what the schedule is ordered for; no stages: equal ones
   std::map<std::string, std::string> client;  // what only the client uses and a resumed run must have again, by setting
 };
 

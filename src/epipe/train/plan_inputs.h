@@ -19,11 +19,11 @@ struct PlanRequest {
   std::set<std::string> given;  // settings that the plan keeps, by name
   std::vector<planner::WorkerSpec> workers;
   planner::LinkSpec link;
-  std::vector<std::string> keep;     // layers that stay with the client, as --freeze names them
-  double bits = 2;                   // of a value, where the codec is the plan's to choose
+  std::vector<std::string> keep;        // layers that stay with the client, as --freeze names them
+  double bits = 2;                      // of a value, where the codec is the plan's to choose
   std::vector<double> followed_bits{};  // that rates may take while training (link_follower.h); then the plan codes every cut that crosses
-  int least_samples = 0;             // of a micro-batch; 0: 8 where the model has BatchNorm, otherwise 1
-  transport::ConnectConfig dial;     // how servers are reached whose speed or link is not given
+  int least_samples = 0;                // of a micro-batch; 0: 8 where the model has BatchNorm, otherwise 1
+  transport::ConnectConfig dial;        // how servers are reached whose speed or link is not given
   std::function<void(const std::string&)> note = [](const std::string&) {};  // what is being measured
 };
 

@@ -14,9 +14,9 @@ namespace epipe::train {
 // From a step on, bits per value that a link has room for.
 struct RateChange {
   std::uint64_t step = 0;
-  pipeline::Rates rates;                     // by cut; 0: nothing is said of it
+  pipeline::Rates rates;                           // by cut; 0: nothing is said of it
   std::optional<session::LinkMeasurement> link{};  // that they were chosen for; nothing where they come from a record
-  double seconds = 0;                        // that a step was predicted to take
+  double seconds = 0;                              // that a step was predicted to take
 };
 
 // Which rates were chosen for the link, and from which step on. Links are measured, so what is chosen depends on time; what is in the

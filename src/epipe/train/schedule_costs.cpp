@@ -16,10 +16,10 @@ namespace {
 
 using schedule::Costs;
 
-constexpr double kMaxSeconds = 1e5;             // of an action or a transfer
+constexpr double kMaxSeconds = 1e5;              // of an action or a transfer
 constexpr std::size_t kMaxCostsBytes = 1 << 16;  // far more than kMaxStages need
-constexpr int kServerHolds = 64;                // micro-batches, unless configured otherwise
-constexpr double kLateness = 1.25;              // factor on delays: frames arrive later than the fastest one, and the order is fixed
+constexpr int kServerHolds = 64;                 // micro-batches, unless configured otherwise
+constexpr double kLateness = 1.25;               // factor on delays: frames arrive later than the fastest one, and the order is fixed
 
 struct CostsPart {
   std::string_view name;
@@ -32,9 +32,10 @@ constexpr std::array<CostsPart, 5> kCostsParts = {{{"forward", &Costs::forward},
                                                    {"delay", &Costs::delay}}};
 
 [[noreturn]] void refuse_costs(std::string_view got) {
-  throw std::invalid_argument(fmt::format("--schedule-costs: expected seconds of at most {:.0f} as in forward=0.01,0.2,0.01;backward=...;"
-                                          "transfer-forward=...;transfer-backward=...;delay=..., got {}",
-                                          kMaxSeconds, printable(std::string(got.substr(0, 64)))));
+  throw std::invalid_argument(
+      fmt::format("--schedule-costs: expected seconds of at most {:.0f} as in forward=0.01,0.2,0.01;backward=...;"
+                  "transfer-forward=...;transfer-backward=...;delay=..., got {}",
+                  kMaxSeconds, printable(std::string(got.substr(0, 64)))));
 }
 
 // The text before the next `end`, which goes too.

@@ -49,18 +49,18 @@ struct NamedToken {
 };
 
 struct ListenConfig {
-  std::string address;               // port 0: any free one
+  std::string address;  // port 0: any free one
   // Listening TCP sockets of that port which somebody else opened and holds as well (handed_over.h). They are used instead of a socket of
   // the listener's own and closed with it, but not shut down: clients that wait to be accepted then wait for the next listener.
   std::vector<int> sockets{};
-  bool insecure = false;             // plaintext; only on this machine
-  std::optional<Identity> identity;  // the certificate clients see; needed unless insecure
-  std::string client_ca_pem;         // clients with a certificate signed by this one need no token
-  std::vector<std::string> tokens;   // any of these is accepted; if empty, a certificate is needed (or insecure)
+  bool insecure = false;                   // plaintext; only on this machine
+  std::optional<Identity> identity;        // the certificate clients see; needed unless insecure
+  std::string client_ca_pem;               // clients with a certificate signed by this one need no token
+  std::vector<std::string> tokens;         // any of these is accepted; if empty, a certificate is needed (or insecure)
   std::vector<NamedToken> named_tokens{};  // also accepted
-  int max_streams = 64;              // links open at once, over all clients
-  int max_connections = 256;         // TCP connections open at once, authenticated or not
-  int max_per_address = 192;         // of these, from one host
+  int max_streams = 64;                    // links open at once, over all clients
+  int max_connections = 256;               // TCP connections open at once, authenticated or not
+  int max_per_address = 192;               // of these, from one host
   std::uint64_t max_message_bytes = kDefaultMaxMessageBytes;
   Timeout send_timeout = kSendTimeout;
   KeepAlive keep_alive;

@@ -400,11 +400,10 @@ void decode_table(ByteView in, std::span<const float> table, unsigned bits, std:
 #include "epipe/codec/kernels/simd_raw.inc.h"
 
 constexpr Kernels simd_table(std::string_view name) {
-  return {name,          key_range,     energy,         store_fp32,       load_fp32,        store_fp16,        load_fp16,
-          store_bf16,    load_bf16,     encode_runs,    decode_runs,      encode_search,    decode_table,      scan_brackets,
-          transform_blocks, multiply_channels, reflect, quantize,         look_up,          magnitudes_of,     parent_levels,
-          running_levels, neighbour_levels, map_bytes,  encode_tokens,    decode_tokens,    decode_two,        write_raw,
-          read_raw};
+  return {name,          key_range,     energy,      store_fp32,    load_fp32,     store_fp16,     load_fp16,        store_bf16,
+          load_bf16,     encode_runs,   decode_runs, encode_search, decode_table,  scan_brackets,  transform_blocks, multiply_channels,
+          reflect,       quantize,      look_up,     magnitudes_of, parent_levels, running_levels, neighbour_levels, map_bytes,
+          encode_tokens, decode_tokens, decode_two,  write_raw,     read_raw};
 }
 
 // NOLINTEND(misc-definitions-in-headers)

@@ -41,8 +41,7 @@ void drop_with(const HostKeys& keys, const torch::Tensor& from, torch::Tensor& t
   drop(from.data_ptr(), to.data_ptr(), as.element, std::span<const std::uint64_t>(keys), values, p, as.kept, stream);
 }
 
-void drop_with(const torch::Tensor& keys, const torch::Tensor& from, torch::Tensor& to, float p, float kept,
-               kernels::cuda::Stream stream) {
+void drop_with(const torch::Tensor& keys, const torch::Tensor& from, torch::Tensor& to, float p, float kept, kernels::cuda::Stream stream) {
   const auto samples = static_cast<std::size_t>(keys.numel());
   const auto values = static_cast<std::size_t>(from.numel()) / std::max<std::size_t>(1, samples);
   const Typed as = typed(from.scalar_type(), kept);

@@ -63,7 +63,8 @@ class CudaStageGraphs final : public StageGraphs {
   void begin_step(const std::vector<Action>& order) override {
     replays_ = records_ = false;
     if (!refusal_.empty()) return;
-    const bool whole = std::all_of(order.begin(), order.end(), [](const Action& a) { return a.kind == Kind::kForward || a.kind == Kind::kBackward; });
+    const bool whole =
+        std::all_of(order.begin(), order.end(), [](const Action& a) { return a.kind == Kind::kForward || a.kind == Kind::kBackward; });
     if (!whole || order.empty()) return;
     if (order != order_) {
       if (captured_) return;  // memory was planned for the other order

@@ -173,7 +173,7 @@ void Acceptor::stop() {
   if (!thread_.joinable()) return;
   ::eventfd_write(wake_, 1);
   thread_.join();
-  if (!own_sockets_) return;  // clients that wait are accepted by the next process
+  if (!own_sockets_) return;                                  // clients that wait are accepted by the next process
   for (const int fd : listening_) ::shutdown(fd, SHUT_RDWR);  // wakes clients that wait to be accepted
 }
 
