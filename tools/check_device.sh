@@ -21,7 +21,7 @@ shards=12
 # name, program, file ("all" when the program has only one), tests
 checks() {
   if [ "$TOOL" = memcheck ]; then echo "control pipeline_device_test all Control.*"; fi
-  for test in 0 1 2 3; do echo "streams.$test pipeline_device_test all *SideStreams*/$test"; done
+  for test in 0 1 2 3 4; do echo "streams.$test pipeline_device_test all *SideStreams*/$test"; done
   echo "pipeline pipeline_device_test all OnDevice.*"
   echo "dropout layer_tests layer/dropout *Device*"
   for shard in $(seq 0 $((shards - 1))); do echo "codec.$shard codec_tests codec/device *"; done

@@ -13,18 +13,7 @@ cd "$(dirname "$0")/../.."
 work=${WORK:-/tmp/glue}
 mkdir -p "$work"
 
-if [ ! -x build/cuda/epipe ]; then
-  torch=$(python3 -c 'import torch; print(torch.utils.cmake_prefix_path)')
-  lib=$carried/deps/lib/x86_64-linux-gnu
-  cmake --preset cuda -DCMAKE_PREFIX_PATH="$torch" -DCMAKE_CUDA_ARCHITECTURES=90 -DTORCH_CUDA_ARCH_LIST=9.0 -DBUILD_TESTING=OFF \
-    -Dfmt_DIR="$lib/cmake/fmt" -DCLI11_DIR="$carried/deps/share/cmake/CLI11" -Dnlohmann_json_DIR="$carried/deps/share/cmake/nlohmann_json" \
-    -DPCRE2_INCLUDE_DIR="$carried/deps/include" -DPCRE2_LIBRARY="$lib/libpcre2-8.a" \
-    -DUTF8PROC_INCLUDE_DIR="$carried/deps/include" -DUTF8PROC_LIBRARY="$lib/libutf8proc.a" > "$out/configure.log" 2>&1 || { tail -30 "$out/configure.log"; exit 1; }
-  grep 'epipe:' "$out/configure.log"
-  began=$SECONDS
-  ninja -C build/cuda epipe > "$out/build.log" 2>&1 || { grep -a -E 'error|FAILED' "$out/build.log" | cut -c1-300 | head -30; exit 1; }
-  echo "built in $((SECONDS - began)) s"
-fi
+[ -x build/cuda/epipe ] || tools/build_on_device.sh "$carried/deps"
 
 # Several processes on one device take turns unless this service runs; without it everything works, more slowly.
 export CUDA_MPS_PIPE_DIRECTORY=$work/mps CUDA_MPS_LOG_DIRECTORY=$work/mps

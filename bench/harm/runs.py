@@ -3,9 +3,13 @@
 bench/sweep.py each. Fixed rates are audited without changing anything (--audit); --codec auto runs once for every bound in --harms.
 
 SETTING is mobilenet-1,19, mobilenet-4,15, mobilenet-7,17 (CIFAR-10 at 128 px, 2 epochs, from ImageNet's WEIGHTS), resnet18-3,7 (CIFAR-10 at 64 px,
-6 epochs, from scratch), or cnn and transformer (generated images and texts, for a machine without a GPU). Shorter: --part F of the data, --epochs N, --chunks N."""
+6 epochs, from scratch), vgg13-3,7 (the same, 4 epochs), sst2 (the four-layer RoBERTa of bench/accuracy on SST-2, from scratch; DATA holds glue/ and
+roberta-bpe/), or cnn and transformer (generated images and texts, for a machine without a GPU). Shorter: --part F of the data, --epochs N, --chunks N."""
 import argparse
 import json
+import pathlib
+
+HERE = pathlib.Path(__file__).resolve().parent
 
 FIXED = "none auto:4 auto:2 auto:1 auto:0.5 auto:0.25 auto:0.125"
 
@@ -19,6 +23,13 @@ def common(setting, data, weights, devices):
     if model == "resnet18":
         return ["--model", "resnet18", "--data", f"cifar10:{data}", "--image-size", "64", "--resize-on", "device", "--cuts", cuts, "--chunks", "4",
                 "--lr", "0.05", "--epochs", "6", *training]
+    if model == "vgg13":
+        return ["--model", "vgg13", "--data", f"cifar10:{data}", "--image-size", "64", "--resize-on", "device", "--cuts", cuts, "--chunks", "4",
+                "--lr", "0.01", "--clip", "1", "--epochs", "4", *training]
+    if model == "sst2":
+        return ["--model", f"roberta:{HERE.parent / 'accuracy/roberta4'}", "--data", f"glue/sst2:{data}/glue", "--bpe", f"{data}/roberta-bpe", "--max-length", "64",
+                "--cuts", "layer.0.ffn,classifier", "--place", "0,0,0", "--devices", devices, "--chunks", "2", "--batch", "64", "--epochs", "1",
+                "--optimizer", "adamw", "--lr", "5e-4", "--weight-decay", "0.01", "--warmup", "20", "--clip", "1"]
     if model == "transformer":
         return ["--model", "transformer", "--chunks", "4", "--optimizer", "adam", "--lr", "0.001", "--lr-schedule", "cosine", "--epochs", "4", "--batch", "64",
                 "--place", "0,0,0"]

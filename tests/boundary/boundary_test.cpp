@@ -68,6 +68,26 @@ TEST(Boundary, CarriesSeveralTensorsInOrder) {
   }
 }
 
+// What a device cannot encode goes by way of the host, and keeps its place among the frames that stay there.
+TEST(Boundary, CarriesFramesOfTheHostBetweenWorkersThatShareADevice) {
+  BoundaryConfig config;
+  config.codec = "uniform:8";
+  config.on_device = std::make_shared<Queue<Frame>>(2);
+  Ends ends(config);
+  const auto x = torch::randn({2, 3});
+  for (std::uint32_t i = 0; i < 3; ++i) {
+    ends.sender().send({9, i, false, true, {x}});
+    const auto got = ends.receiver().recv(9, i);
+    ASSERT_EQ(got.size(), 1U);
+    EXPECT_LT((got[0] - x).abs().max().item<float>(), 0.1F);
+  }
+  ends.sender().finish_encoding();
+  EXPECT_GT(ends.sender().take_traffic().wire_bytes, 0U);
+  ends.sender().send({9, 4, false, false, {torch::tensor({std::numeric_limits<float>::quiet_NaN()})}});
+  EXPECT_THROW(ends.receiver().recv(9, 4), Closed);
+  EXPECT_NE(ends.failure().find("cut 0 forward, step 9, micro-batch 4"), std::string::npos) << ends.failure();
+}
+
 TEST(Boundary, CountsTheMicroBatchesThatWait) {
   BoundaryConfig config;
   config.capacity = 4;

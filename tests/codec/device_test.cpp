@@ -57,6 +57,12 @@ std::vector<DeviceCase> cases() {
 
 double energy(const torch::Tensor& x) { return x.to(torch::kFloat64).square().sum().item<double>(); }
 
+codec::CodecOptions on_cuda() {
+  codec::CodecOptions options;
+  options.device = torch::kCUDA;
+  return options;
+}
+
 class OnDevice : public ::testing::TestWithParam<std::string> {};
 
 // A fixed error is met by sums in an order of their own, so the step may differ in its last bits; so may factors.
@@ -114,6 +120,70 @@ TEST_P(OnDevice, PayloadsDecodeWithoutTheHostsCopy) {
     ASSERT_TRUE(device_codec->decode_into(y, *payload, {}));
     ASSERT_TRUE(torch::equal(y.cpu(), decoded(*codec, Bytes(first, first + payload->size), x.sizes())));
   }
+}
+
+// Between workers that share the device, frames stay there: the same bytes, counted alike, and the same values.
+TEST_P(OnDevice, FramesThatStayThereAreThoseOfTheHost) {
+  EPIPE_NEEDS_CUDA();
+  std::size_t stayed = 0;
+  for (const auto& [name, x] : cases()) {
+    SCOPED_TRACE(name);
+    const codec::FrameTag tag{7, 3, 1, 0, 1, wire::Direction::kBackward};
+    const auto there = codec_of(GetParam());
+    const auto by_host = codec_of(GetParam());
+    const auto decoder = codec::FrameDecoder::make(GetParam(), on_cuda());
+    ASSERT_TRUE(decoder);
+    for (int call = 0; call < 3; ++call) {
+      const auto value = (x * static_cast<float>(1 + call)).cuda();
+      const auto state = there->state();
+      const auto frame = codec::encode_device_frame(*there, value, tag, {});
+      Bytes bytes;
+      const auto whole = codec::encode_frame(*by_host, value, tag, {}, nullptr, bytes);
+      if (!frame) {  // the host does it, and the state is as before
+        EXPECT_EQ(state.size(), there->state().size());
+        Bytes again;
+        EXPECT_EQ(bool(whole), bool(codec::encode_frame(*there, value, tag, {}, nullptr, again)));
+        EXPECT_TRUE(again == bytes);
+        continue;
+      }
+      ++stayed;
+      ASSERT_TRUE(whole) << whole.error().text();
+      const auto view = wire::read_own_frame(bytes);
+      ASSERT_TRUE(view);
+      EXPECT_EQ(frame->wire_bytes(), bytes.size());
+      EXPECT_EQ(codec::chosen_form(*frame), codec::chosen_form(view.value()));
+      const auto payload = frame->payload.bytes.slice(0, 0, static_cast<std::int64_t>(frame->payload.size)).cpu();
+      const ByteView sent = std::as_bytes(std::span(payload.data_ptr<std::uint8_t>(), frame->payload.size));
+      EXPECT_TRUE(std::equal(sent.begin(), sent.end(), view.value().payload.begin(), view.value().payload.end()));
+      EXPECT_TRUE(std::equal(frame->payload.front.begin(), frame->payload.front.end(), sent.begin()));
+      const auto y = decoder.value().decode(*frame);
+      const auto expected = decoder.value().decode(view.value());
+      ASSERT_TRUE(expected);
+      EXPECT_TRUE(y.is_cuda() && torch::equal(y, expected.value()));
+    }
+  }
+  EXPECT_GT(stayed, 20U) << "nearly all went by way of the host";
+}
+
+TEST(FramesOnDevice, OfSixteenBitTensorsDecodeToTheirType) {
+  EPIPE_NEEDS_CUDA();
+  for (const auto type : {torch::kHalf, torch::kBFloat16}) {
+    const auto x = torch::randn({4, 8, 16, 16}, torch::kCUDA).to(type);
+    const auto codec = codec_of("sort:6+2");
+    const auto decoder = codec::FrameDecoder::make("sort:6+2", on_cuda());
+    const auto frame = codec::encode_device_frame(*codec, x, {}, {});
+    ASSERT_TRUE(frame);
+    Bytes bytes;
+    ASSERT_TRUE(codec::encode_frame(*codec, x, {}, {}, nullptr, bytes));
+    const auto y = decoder.value().decode(*frame);
+    EXPECT_EQ(y.scalar_type(), type);
+    EXPECT_TRUE(torch::equal(y, decoder.value().decode(wire::read_own_frame(bytes).value()).value()));
+  }
+}
+
+TEST(FramesOnDevice, AreNoneOfATensorOnTheHost) {
+  const auto codec = codec_of("sort:6+2");
+  EXPECT_FALSE(codec::encode_device_frame(*codec, torch::randn({4, 8}), {}, {}));
 }
 
 void damage_alike(const codec::Codec& codec, const torch::Tensor& x, const Bytes& good) {

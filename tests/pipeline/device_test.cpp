@@ -9,6 +9,9 @@
 #include <thread>
 
 #include "epipe/boundary/device_stream.h"
+#include "epipe/boundary/receiver.h"
+#include "epipe/boundary/sender.h"
+#include "epipe/transport/inproc/inproc.h"
 #include "support/cuda.h"
 #include "support/training.h"
 
@@ -235,6 +238,67 @@ TEST(OnDevice, WhatIsNotFiniteEndsTheStep) {
   }
 }
 
+// Frames that stay on the device against the same frames in host memory. Weights, bytes and errors are equal.
+struct Measured {
+  std::vector<torch::Tensor> tensors;
+  boundary::Traffic traffic;
+};
+Measured crossed(const std::string& codec, bool stay) {
+  boundary::BoundaryConfig config;
+  config.codec = codec;
+  config.capacity = 3;
+  config.device = torch::Device("cuda:0");
+  if (stay) config.on_device = std::make_shared<Queue<boundary::Frame>>(3);
+  auto link = transport::make_inproc_link(3);
+  std::string failure;
+  const auto on_failure = [&](std::exception_ptr) { failure = "a thread failed"; };
+  boundary::Sender sender(config, *link.first, on_failure);
+  boundary::Receiver receiver(config, *link.second, on_failure);
+  const boundary::OwnStream stream(config.device);
+  torch::manual_seed(3);
+  Measured measured;
+  for (std::uint32_t i = 0; i < 6; ++i) {
+    const auto x = torch::avg_pool2d(torch::randn({4, 8, 20, 20}), 3, 1).cuda();
+    sender.send({1, i, false, true, {x, x.sum({2, 3})}});
+    for (const auto& y : receiver.recv(1, i)) measured.tensors.push_back(y.cpu());
+  }
+  sender.finish_encoding();
+  measured.traffic = sender.take_traffic();
+  EXPECT_EQ(failure, "");
+  return measured;
+}
+
+TEST(OnDevice, FramesThatStayThereCarryTheSameTensorsAndCountTheSame) {
+  EPIPE_NEEDS_CUDA();
+  for (const std::string codec :
+       {"none", "fp16", "uniform:8", "sort:6+2", "fast:6+2", "kmeans:4", "topk:0.2", "ec:2", "dct:1", "auto:1", "topk:0.2>ec:2"}) {
+    SCOPED_TRACE(codec);
+    const auto stay = crossed(codec, true);
+    const auto host = crossed(codec, false);
+    expect_equal(stay.tensors, host.tensors);
+    EXPECT_EQ(stay.traffic.wire_bytes, host.traffic.wire_bytes);
+    EXPECT_EQ(stay.traffic.error_energy, host.traffic.error_energy);
+    EXPECT_EQ(stay.traffic.form, host.traffic.form);
+  }
+}
+
+TEST(OnDevice, WhatIsNotFiniteEndsACodedStepToo) {
+  EPIPE_NEEDS_CUDA();
+  const torch::Device gpu("cuda:0");
+  for (const std::string codec : {"sort:6+2", "dct:1"}) {
+    const auto model = make_model("cnn", kImages, 7);
+    Pipeline pipeline(model.layers, on_devices({1, 3}, {0, 1, 0}, {gpu, gpu}, codec), classification_loss);
+    auto batch = random_batch(kImages, 24, 0);
+    batch.inputs[0][20][0][3][3] = std::numeric_limits<float>::quiet_NaN();
+    try {
+      pipeline.train_step(batch, {0, 6});
+      FAIL();
+    } catch (const std::runtime_error& error) {
+      EXPECT_NE(std::string(error.what()).find("cut 0 forward, step 6, micro-batch 2"), std::string::npos) << error.what();
+    }
+  }
+}
+
 class SideStreams : public ::testing::TestWithParam<std::string> {};
 
 // Memory that is freed while another stream still uses it would show as different weights.
@@ -247,7 +311,7 @@ TEST_P(SideStreams, ManyStepsRepeatThemselves) {
   expect_equal(trained("cnn", config, 25), trained("cnn", config, 25));
 }
 
-INSTANTIATE_TEST_SUITE_P(Codecs, SideStreams, ::testing::Values("none", "sort:6+2", "dct:1", "power:2"));
+INSTANTIATE_TEST_SUITE_P(Codecs, SideStreams, ::testing::Values("none", "sort:6+2", "topk:0.3", "dct:1", "power:2"));
 
 // No test but the control of tools/check_device.sh: compute-sanitizer reports this use of memory that its own stream may have freed by
 // then, or it would not report ours.

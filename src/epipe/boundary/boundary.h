@@ -5,8 +5,10 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <variant>
 #include <vector>
 
+#include "epipe/base/queue.h"
 #include "epipe/base/trace.h"
 #include "epipe/boundary/device_stream.h"
 #include "epipe/boundary/frame_store.h"
@@ -41,6 +43,13 @@ struct RatePoint {
   double rel_error() const { return signal_energy > 0 ? error_energy / signal_energy : 0; }
 };
 
+// What crosses a cut: the bytes of a frame, or one whose payload stays on the device that both workers share, once `ready`.
+struct FrameOnDevice {
+  codec::DeviceFrame frame;
+  StreamEvent ready;
+};
+using Frame = std::variant<Bytes, FrameOnDevice>;
+
 struct BoundaryConfig {
   std::string codec = "none";                             // a spec the factory accepts
   codec::CodecFactory codec_factory = codec::make_codec;  // custom codecs need their own
@@ -54,6 +63,8 @@ struct BoundaryConfig {
   bool steps_overlap = false;          // micro-batches of a step may be sent before the previous step is committed
   bool flag_non_finite = false;  // NaN, Inf and values the codec cannot represent cross as a flagged frame and arrive as NaN; else an error
   Tracer* tracer = nullptr;      // outlives the boundary; null: no timeline
+  // Set at both ends, which share it, if both workers are in this process and on one CUDA device: frames go through it instead of the link.
+  std::shared_ptr<Queue<Frame>> on_device{};
 };
 
 // The track of a boundary's thread in the timeline: 100, 101, ... for cut 0 forward sender and receiver, then backward, then cut 1.

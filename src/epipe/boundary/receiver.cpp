@@ -32,6 +32,7 @@ void Receiver::join() {
 void Receiver::close() {
   arrived_.close();
   link_.close();
+  if (config_.on_device) config_.on_device->close();
 }
 
 void Receiver::run() {
@@ -53,6 +54,23 @@ torch::Tensor Receiver::decode(const wire::FrameView& frame) const {
   return std::move(x).value();
 }
 
+torch::Tensor Receiver::decode(const FrameOnDevice& arrived) const {
+  arrived.ready.take({arrived.frame.payload.bytes});
+  return decoder_.decode(arrived.frame);
+}
+
+Frame Receiver::next_frame() { return config_.on_device ? config_.on_device->pop() : Frame(link_.recv(transport::kNoTimeout)); }
+
+void Receiver::expect(const wire::FrameHeader& header, const MicroBatchTensors& micro_batch, std::size_t part, std::size_t parts) const {
+  const bool fits = header.cut == config_.cut && header.direction == config_.direction && header.step == micro_batch.step &&
+                    header.micro_batch == micro_batch.index && header.part == part && header.parts == parts &&
+                    header.codec == config_.codec;
+  if (fits) return;
+  throw std::runtime_error(fmt::format("{}: expected tensor {} of {} by {}, got tensor {} of {} by {} for cut {}, step {}, micro-batch {}",
+                                       describe(config_, micro_batch.step, micro_batch.index), part, parts, config_.codec, header.part,
+                                       header.parts, header.codec, header.cut, header.step, header.micro_batch));
+}
+
 // Receives all frames of one micro-batch and checks that they belong together; recv() checks which micro-batch it is.
 MicroBatchTensors Receiver::recv_tensors() {
   MicroBatchTensors micro_batch;
@@ -61,33 +79,30 @@ MicroBatchTensors Receiver::recv_tensors() {
   for (std::size_t part = 0; part < parts; ++part) {
     double receiving = 0;
     double decoding = 0;
-    Bytes bytes;
+    Frame arrived;
     {
       const Stopwatch watch;
-      bytes = link_.recv(transport::kNoTimeout);
+      arrived = next_frame();
       receiving = watch.seconds();
     }
-    const auto frame = wire::read_frame(bytes, left, &pool_);
-    if (!frame) throw std::runtime_error(fmt::format("cut {}: {}", config_.cut, frame.error().text()));
-    const auto& header = frame.value().header;
+    const auto* const on_device = std::get_if<FrameOnDevice>(&arrived);
+    wire::FrameView frame;
+    if (on_device == nullptr) {
+      auto read = wire::read_frame(std::get<Bytes>(arrived), left, &pool_);
+      if (!read) throw std::runtime_error(fmt::format("cut {}: {}", config_.cut, read.error().text()));
+      frame = std::move(read).value();
+    }
+    const wire::FrameHeader& header = on_device != nullptr ? on_device->frame.header : frame.header;
     if (part == 0) {
       micro_batch.step = header.step;
       micro_batch.index = header.micro_batch;
       parts = header.parts;
     }
-    const bool fits = header.cut == config_.cut && header.direction == config_.direction && header.step == micro_batch.step &&
-                      header.micro_batch == micro_batch.index && header.part == part && header.parts == parts &&
-                      header.codec == config_.codec;
-    if (!fits) {
-      throw std::runtime_error(
-          fmt::format("{}: expected tensor {} of {} by {}, got tensor {} of {} by {} for cut {}, step {}, micro-batch {}",
-                      describe(config_, micro_batch.step, micro_batch.index), part, parts, config_.codec, header.part, header.parts,
-                      header.codec, header.cut, header.step, header.micro_batch));
-    }
+    expect(header, micro_batch, part, parts);
     {
       const Span span(decoding, config_.tracer, track_of(config_, true), "decode", micro_batch.step,
                       fmt::format("decode {}", micro_batch.index));
-      micro_batch.tensors.push_back(decode(frame.value()));
+      micro_batch.tensors.push_back(on_device != nullptr ? decode(*on_device) : decode(frame));
       left.max_values -= static_cast<std::uint64_t>(micro_batch.tensors.back().numel());
     }
     const std::lock_guard lock(mutex_);

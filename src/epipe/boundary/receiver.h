@@ -28,7 +28,10 @@ class Receiver {
  private:
   void run();
   MicroBatchTensors recv_tensors();
+  Frame next_frame();
   torch::Tensor decode(const wire::FrameView& frame) const;
+  torch::Tensor decode(const FrameOnDevice& frame) const;
+  void expect(const wire::FrameHeader& header, const MicroBatchTensors& micro_batch, std::size_t part, std::size_t parts) const;
   MicroBatchTensors next(std::uint64_t step, std::uint32_t micro_batch);
 
   BoundaryConfig config_;

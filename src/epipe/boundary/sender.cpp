@@ -13,6 +13,12 @@ namespace {
 
 constexpr std::size_t kMaxParts = 255;
 
+void add_error(const torch::Tensor& x, const torch::Tensor& decoded, Traffic& traffic) {
+  const auto exact = x.to(torch::kFloat64);
+  traffic.error_energy = (exact - decoded.to(x.device(), torch::kFloat64)).square().sum().item<double>();
+  traffic.signal_energy = exact.square().sum().item<double>();
+}
+
 }  // namespace
 
 Sender::Sender(BoundaryConfig config, transport::Link& link, OnFailure on_failure)
@@ -39,6 +45,7 @@ void Sender::join() {
 void Sender::close() {
   waiting_.close();
   link_.close();
+  if (config_.on_device) config_.on_device->close();
 }
 
 void Sender::run() {
@@ -115,30 +122,45 @@ void Sender::encode_and_send(const MicroBatchTensors& micro_batch) {
                               static_cast<std::uint8_t>(micro_batch.tensors.size()),
                               config_.direction};
     if (!micro_batch.try_rates.empty()) try_rates(x, part, micro_batch, tag);
-    Bytes frame = encode(x, part, micro_batch, tag);
+    Frame frame = encode(x, part, micro_batch, tag);
     if (part + 1 == micro_batch.tensors.size()) count(-1);
     double sending = 0;
     const Span span(sending, config_.tracer, track_of(config_, false), "send", micro_batch.step, fmt::format("send {}", micro_batch.index));
-    link_.send(std::move(frame));
+    if (config_.on_device) {
+      config_.on_device->push(std::move(frame));
+    } else {
+      link_.send(std::get<Bytes>(std::move(frame)));
+    }
   }
 }
 
-Bytes Sender::encode(const torch::Tensor& x, std::size_t part, const MicroBatchTensors& micro_batch, const codec::FrameTag& tag) {
-  Bytes frame;
+Frame Sender::encode(const torch::Tensor& x, std::size_t part, const MicroBatchTensors& micro_batch, const codec::FrameTag& tag) {
+  Frame frame;
   Traffic traffic;
   {
     const Span span(traffic.encode_seconds, config_.tracer, track_of(config_, false), "encode", micro_batch.step,
                     fmt::format("encode {}", micro_batch.index));
-    encode_frame(x, part, micro_batch, tag, frame);
+    frame = encode_frame(x, part, micro_batch, tag);
   }
-  traffic.wire_bytes = frame.size();
   traffic.values = static_cast<std::uint64_t>(x.numel());
-  const auto own = wire::read_own_frame(frame);
-  if (!own) throw std::logic_error("a frame of our own cannot be read: " + own.error().text());
-  traffic.form = codec::chosen_form(own.value());
-  if (micro_batch.measure_error) measure(x, own.value(), traffic);
+  describe_frame(x, frame, micro_batch.measure_error, traffic);
   add(traffic);
   return frame;
+}
+
+void Sender::describe_frame(const torch::Tensor& x, const Frame& frame, bool measure_error, Traffic& traffic) const {
+  if (const auto* const on_device = std::get_if<FrameOnDevice>(&frame)) {
+    traffic.wire_bytes = on_device->frame.wire_bytes();
+    traffic.form = codec::chosen_form(on_device->frame);
+    if (measure_error) add_error(x, decoder_.decode(on_device->frame), traffic);
+    return;
+  }
+  const Bytes& bytes = std::get<Bytes>(frame);
+  traffic.wire_bytes = bytes.size();
+  const auto own = wire::read_own_frame(bytes);
+  if (!own) throw std::logic_error("a frame of our own cannot be read: " + own.error().text());
+  traffic.form = codec::chosen_form(own.value());
+  if (measure_error) measure(x, own.value(), traffic);
 }
 
 void Sender::add(const Traffic& traffic) {
@@ -146,13 +168,24 @@ void Sender::add(const Traffic& traffic) {
   traffic_ += traffic;
 }
 
-void Sender::encode_frame(const torch::Tensor& x, std::size_t part, const MicroBatchTensors& micro_batch, const codec::FrameTag& tag,
-                          Bytes& out) {
+Frame Sender::encode_frame(const torch::Tensor& x, std::size_t part, const MicroBatchTensors& micro_batch, const codec::FrameTag& tag) {
+  if (config_.on_device) {
+    if (auto frame = codec::encode_device_frame(encoder(part), x, tag, {micro_batch.frozen, micro_batch.rate})) {
+      const StreamEvent ready({frame->payload.bytes});
+      return FrameOnDevice{std::move(*frame), ready};
+    }
+  }
+  return encode_bytes(x, part, micro_batch, tag);
+}
+
+Bytes Sender::encode_bytes(const torch::Tensor& x, std::size_t part, const MicroBatchTensors& micro_batch, const codec::FrameTag& tag) {
+  Bytes out;
   const auto result = codec::encode_frame(encoder(part), x, tag, {micro_batch.frozen, micro_batch.rate}, &pool_, out);
-  if (result) return;
+  if (result) return out;
   const ErrorCode code = result.error().code;
   if (config_.flag_non_finite && (code == ErrorCode::kNonFinite || code == ErrorCode::kOutOfRange)) {
-    return codec::encode_non_finite(encoder(part), x, tag, out);
+    codec::encode_non_finite(encoder(part), x, tag, out);
+    return out;
   }
   throw std::runtime_error(fmt::format("{}: {}", describe(config_, micro_batch.step, micro_batch.index), result.error().text()));
 }
@@ -161,9 +194,7 @@ void Sender::measure(const torch::Tensor& x, const wire::FrameView& frame, Traff
   if (frame.header.non_finite) return;
   const auto decoded = decoder_.decode(frame);
   if (!decoded) throw std::runtime_error("a frame of our own does not decode: " + decoded.error().text());
-  const auto exact = x.to(torch::kFloat64);
-  traffic.error_energy = (exact - decoded.value().to(x.device(), torch::kFloat64)).square().sum().item<double>();
-  traffic.signal_energy = exact.square().sum().item<double>();
+  add_error(x, decoded.value(), traffic);
 }
 
 // Tensors that cannot be encoded are left out of the curve; encode() reports why, or flags them.

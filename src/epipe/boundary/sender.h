@@ -49,9 +49,11 @@ class Sender {
   void remember_state(const MicroBatchTensors& micro_batch);
   std::vector<codec::State> states() const;
   void encode_and_send(const MicroBatchTensors& micro_batch);
-  Bytes encode(const torch::Tensor& x, std::size_t part, const MicroBatchTensors& micro_batch, const codec::FrameTag& tag);
+  Frame encode(const torch::Tensor& x, std::size_t part, const MicroBatchTensors& micro_batch, const codec::FrameTag& tag);
   void add(const Traffic& traffic);
-  void encode_frame(const torch::Tensor& x, std::size_t part, const MicroBatchTensors& micro_batch, const codec::FrameTag& tag, Bytes& out);
+  Frame encode_frame(const torch::Tensor& x, std::size_t part, const MicroBatchTensors& micro_batch, const codec::FrameTag& tag);
+  Bytes encode_bytes(const torch::Tensor& x, std::size_t part, const MicroBatchTensors& micro_batch, const codec::FrameTag& tag);
+  void describe_frame(const torch::Tensor& x, const Frame& frame, bool measure_error, Traffic& traffic) const;
   void measure(const torch::Tensor& x, const wire::FrameView& frame, Traffic& traffic) const;
   void try_rates(const torch::Tensor& x, std::size_t part, const MicroBatchTensors& micro_batch, const codec::FrameTag& tag);
   codec::Codec& encoder(std::size_t part);

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <limits>
+#include <stdexcept>
 
 #include "epipe/codec/entropy_payload.h"
 #include "epipe/codec/span.h"
@@ -60,15 +61,25 @@ Result<void> encode_payload(Codec& codec, const torch::Tensor& x, const EncodeCo
   return codec.encode(x.to(torch::kFloat32), at, out);
 }
 
+std::string form_of(const std::string& spec, ByteView payload) {
+  const bool entropy = spec.starts_with("ec") || spec.starts_with("dct") || spec.starts_with("auto");
+  return entropy ? form_name(payload) : std::string();
+}
+
+// A new tensor, or `reuse` where it is what the frame holds.
+torch::Tensor room_for(const wire::FrameHeader& header, torch::Device device, const torch::Tensor& reuse) {
+  const std::vector<std::int64_t> sizes(header.tensor.dims.begin(), header.tensor.dims.end());
+  const bool fits = reuse.defined() && reuse.is_contiguous() && reuse.scalar_type() == torch::kFloat32 &&
+                    header.dtype == wire::Dtype::kFloat32 && reuse.sizes() == torch::IntArrayRef(sizes) && reuse.device() == device;
+  return fits ? reuse : torch::empty(sizes, device);
+}
+
 Result<torch::Tensor> decode_by(const Codec& codec, const wire::FrameView& frame, torch::Device device, const torch::Tensor& reuse) {
   const auto& [header, payload] = frame;
   if (header.non_finite) return Error{ErrorCode::kNonFinite, "the sender found NaN or Inf in this tensor and sent no values"};
   const auto bounds = codec.payload_bounds(header.tensor);
   if (payload.size() < bounds.min || payload.size() > bounds.max) return wrong_length(header.codec, bounds, payload.size());
-  const std::vector<std::int64_t> sizes(header.tensor.dims.begin(), header.tensor.dims.end());
-  const bool fits = reuse.defined() && reuse.is_contiguous() && reuse.scalar_type() == torch::kFloat32 &&
-                    header.dtype == wire::Dtype::kFloat32 && reuse.sizes() == torch::IntArrayRef(sizes) && reuse.device() == device;
-  torch::Tensor x = fits ? reuse : torch::empty(sizes, device);
+  torch::Tensor x = room_for(header, device, reuse);
   EPIPE_TRY(codec.decode_into(x, payload));
   return in_type(std::move(x), header.dtype);
 }
@@ -93,6 +104,18 @@ Result<void> encode_frame(Codec& codec, const torch::Tensor& x, const FrameTag& 
   }
   frame.finish(pool);
   return {};
+}
+
+std::uint64_t DeviceFrame::wire_bytes() const { return wire::header_bytes(header.tensor.dims.size(), header.codec.size()) + payload.size; }
+
+std::optional<DeviceFrame> encode_device_frame(Codec& codec, const torch::Tensor& x, const FrameTag& tag, const EncodeContext& at) {
+  auto* const on_device = dynamic_cast<AnyDeviceCodec*>(&codec);
+  const wire::FrameHeader header = header_of(codec, x, tag);
+  const bool fits = header.tensor.dims.size() <= wire::kMaxDims && payload_codec(header.codec, header.dtype) == header.codec;
+  if (on_device == nullptr || !fits) return std::nullopt;
+  auto payload = on_device->encode_on_device(x.to(torch::kFloat32), at);
+  if (!payload) return std::nullopt;
+  return DeviceFrame{header, std::move(*payload)};
 }
 
 void encode_non_finite(const Codec& codec, const torch::Tensor& x, const FrameTag& tag, Bytes& out) {
@@ -141,10 +164,17 @@ Result<torch::Tensor> FrameDecoder::decode(const wire::FrameView& frame, const t
   return decode_by(*codecs_.at(payload_codec(spec_, header.dtype)), frame, device_, reuse);
 }
 
-std::string chosen_form(const wire::FrameView& frame) {
-  const std::string& spec = frame.header.codec;
-  const bool entropy = spec.starts_with("ec") || spec.starts_with("dct") || spec.starts_with("auto");
-  return entropy ? form_name(frame.payload) : std::string();
+torch::Tensor FrameDecoder::decode(const DeviceFrame& frame) const {
+  const auto* const codec = dynamic_cast<const AnyDeviceCodec*>(codecs_.at(spec_).get());
+  if (codec == nullptr || frame.header.codec != spec_) {
+    throw std::logic_error(fmt::format("a decoder of {} got a frame on a device by {}", spec_, frame.header.codec));
+  }
+  torch::Tensor x = room_for(frame.header, frame.payload.bytes.device(), {});
+  codec->decode_on_device(x, frame.payload);
+  return in_type(std::move(x), frame.header.dtype);
 }
+
+std::string chosen_form(const wire::FrameView& frame) { return form_of(frame.header.codec, frame.payload); }
+std::string chosen_form(const DeviceFrame& frame) { return form_of(frame.header.codec, frame.payload.front); }
 
 }  // namespace epipe::codec

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "epipe/codec/codec.h"
+#include "epipe/codec/cuda/device_codec.h"
 #include "epipe/wire/frame.h"
 
 // Tensor <-> frame: what crosses a cut, and what an .epf file holds.
@@ -25,7 +26,18 @@ struct FrameTag {
 // writes 16 bits per value.
 Result<void> encode_frame(Codec& codec, const torch::Tensor& x, const FrameTag& tag, const EncodeContext& at, ThreadPool* pool, Bytes& out);
 
-// How long that frame is with the codec none.
+// A frame whose payload stays on a CUDA device, for a decoder of this process. Its bytes are those of the frame that encode_frame() makes.
+struct DeviceFrame {
+  wire::FrameHeader header;
+  DevicePayload payload;
+
+  std::uint64_t wire_bytes() const;
+};
+
+// Nothing where the tensor has to go by way of the host, or cannot be encoded: encode_frame() does it, or says why.
+std::optional<DeviceFrame> encode_device_frame(Codec& codec, const torch::Tensor& x, const FrameTag& tag, const EncodeContext& at);
+
+// How long a frame is with the codec none.
 std::uint64_t plain_frame_bytes(const torch::Tensor& x);
 
 // Appends the frame that stands for a tensor with NaN or Inf: flagged, no values.
@@ -39,6 +51,7 @@ Result<torch::Tensor> decode_frame(ByteView frame, const wire::Limits& limits, c
 // What an entropy codec chose for the tensor of a frame: "dct 16", "blocks 16", "rows", "rows running", "rows neighbours", "zeros" or
 // "plain". Empty for other codecs, and for a frame without values.
 std::string chosen_form(const wire::FrameView& frame);
+std::string chosen_form(const DeviceFrame& frame);
 
 // What a frame without values stands for: its shape and type, filled with NaN.
 torch::Tensor not_a_number(const wire::FrameHeader& header);
@@ -57,6 +70,8 @@ class FrameDecoder {
   const std::string& spec() const { return spec_; }
   // As decode_payload(). A frame of another codec is an error.
   Result<torch::Tensor> decode(const wire::FrameView& frame, const torch::Tensor& reuse = {}) const;
+  // On the frame's device; queued, and not waited for.
+  torch::Tensor decode(const DeviceFrame& frame) const;
 
  private:
   FrameDecoder() = default;

@@ -67,10 +67,16 @@ class OnDevice final : public Cut {
 
 class Linked final : public Cut {
  public:
-  void add_end(const Config& config, Side side, std::unique_ptr<transport::Link> link, const boundary::OnFailure& on_failure) {
+  // The queues of both directions' frames on the device that the workers share.
+  using OnDeviceQueues = std::array<std::shared_ptr<Queue<boundary::Frame>>, 2>;
+
+  void add_end(const Config& config, Side side, std::unique_ptr<transport::Link> link, const boundary::OnFailure& on_failure,
+               const OnDeviceQueues& on_device = {}) {
     const bool earlier = side == Side::kEarlier;
-    const auto out = boundary_config(config, side, earlier ? Direction::kForward : Direction::kBackward);
-    const auto in = boundary_config(config, side, earlier ? Direction::kBackward : Direction::kForward);
+    auto out = boundary_config(config, side, earlier ? Direction::kForward : Direction::kBackward);
+    auto in = boundary_config(config, side, earlier ? Direction::kBackward : Direction::kForward);
+    out.on_device = on_device[static_cast<std::size_t>(out.direction)];
+    in.on_device = on_device[static_cast<std::size_t>(in.direction)];
     End& end = ends_[static_cast<std::size_t>(side)];
     end.link = std::move(link);
     end.sender = std::make_unique<boundary::Sender>(out, *end.link, on_failure);
@@ -120,10 +126,7 @@ class Linked final : public Cut {
   std::array<End, 2> ends_;  // by side; only the local ones
 };
 
-bool shares_device(const Cut::Config& config) {
-  const auto& [earlier, later] = config.devices;
-  return earlier == later && earlier.is_cuda() && config.forward == "none" && config.backward == "none";
-}
+bool shares_device(const Cut::Config& config) { return config.devices[0] == config.devices[1] && config.devices[0].is_cuda(); }
 
 }  // namespace
 
@@ -145,11 +148,15 @@ boundary::BoundaryConfig Cut::boundary_config(const Config& config, Side side, D
 std::unique_ptr<Cut> Cut::within_worker() { return std::make_unique<WithinWorker>(); }
 
 std::unique_ptr<Cut> Cut::between_threads(const Config& config, const boundary::OnFailure& on_failure) {
-  if (shares_device(config)) return std::make_unique<OnDevice>(config);
+  if (shares_device(config) && config.forward == "none" && config.backward == "none") return std::make_unique<OnDevice>(config);
   auto cut = std::make_unique<Linked>();
+  Linked::OnDeviceQueues on_device;
+  if (shares_device(config)) {
+    for (auto& frames : on_device) frames = std::make_shared<Queue<boundary::Frame>>(config.capacity);
+  }
   auto [earlier, later] = transport::make_inproc_link(config.capacity);
-  cut->add_end(config, Side::kEarlier, std::move(earlier), on_failure);
-  cut->add_end(config, Side::kLater, std::move(later), on_failure);
+  cut->add_end(config, Side::kEarlier, std::move(earlier), on_failure, on_device);
+  cut->add_end(config, Side::kLater, std::move(later), on_failure, on_device);
   return cut;
 }
 

@@ -29,7 +29,8 @@ class Cut {
 
   // One worker has both stages: tensors are passed directly.
   static std::unique_ptr<Cut> within_worker();
-  // Two workers of this process: through codec and link or, if they share a CUDA device and the codec is none, from stream to stream.
+  // Two workers of this process: through codec and link. If they share a CUDA device, frames stay there, and with the codec none
+  // tensors pass unchanged from stream to stream.
   static std::unique_ptr<Cut> between_threads(const Config& config, const boundary::OnFailure& on_failure);
   // The end at `side`; the other end is at the link's peer.
   static std::unique_ptr<Cut> to_peer(const Config& config, Side side, std::unique_ptr<transport::Link> link,

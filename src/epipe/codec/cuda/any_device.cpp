@@ -14,24 +14,29 @@ torch::Tensor dense_on_device(const torch::Tensor& x) {
   return reinterpret_cast<std::uintptr_t>(dense.data_ptr()) % 16 == 0 ? dense : dense.clone();
 }
 
-class OnAnyDevice final : public Codec {
+class OnAnyDevice final : public AnyDeviceCodec {
  public:
   explicit OnAnyDevice(std::unique_ptr<Codec> codec) : codec_(std::move(codec)), device_codec_(codec_->device_codec()) {}
 
   std::string spec() const override { return codec_->spec(); }
   PayloadBounds payload_bounds(const TensorSpec& tensor) const override { return codec_->payload_bounds(tensor); }
 
+  std::optional<DevicePayload> encode_on_device(const torch::Tensor& x, const EncodeContext& at) override {
+    if (!x.is_cuda() || device_codec_ == nullptr || x.numel() == 0) return std::nullopt;
+    const c10::cuda::CUDAGuard guard(x.device());
+    bring_state_to(Side::kDevice);
+    auto payload = device_codec_->encode(dense_on_device(x), at);
+    if (payload && !at.frozen) newest_ = Side::kDevice;
+    return payload;
+  }
+
   Result<void> encode(const torch::Tensor& x, const EncodeContext& at, Bytes& out) override {
-    if (x.is_cuda() && device_codec_ != nullptr && x.numel() > 0) {
+    if (const auto payload = encode_on_device(x, at)) {
       const c10::cuda::CUDAGuard guard(x.device());
-      bring_state_to(Side::kDevice);
-      if (const auto payload = device_codec_->encode(dense_on_device(x), at)) {
-        if (!at.frozen) newest_ = Side::kDevice;
-        Unwritten room(out, payload->size);
-        fetch(room.span().data(), payload->bytes.data_ptr(), payload->size, stream_of(x));
-        room.written();
-        return {};
-      }
+      Unwritten room(out, payload->size);
+      fetch(room.span().data(), payload->bytes.data_ptr(), payload->size, stream_of(x));
+      room.written();
+      return {};
     }
     bring_state_to(Side::kHost);
     auto result = codec_->encode(x.is_cuda() ? x.detach().cpu() : x, at, out);
@@ -53,6 +58,13 @@ class OnAnyDevice final : public Codec {
     EPIPE_TRY(codec_->decode_into(on_host, in));
     x.copy_(on_host);
     return {};
+  }
+
+  void decode_on_device(torch::Tensor& x, const DevicePayload& in) const override {
+    const c10::cuda::CUDAGuard guard(x.device());
+    DevicePayload own = in;
+    own.is_own = true;
+    if (!device_codec_->decode_into(x, own, in.front)) throw std::logic_error("a payload of our own does not decode: " + spec());
   }
 
   State state() const override { return newest_ == Side::kDevice ? device_codec_->state() : codec_->state(); }

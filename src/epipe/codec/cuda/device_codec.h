@@ -16,6 +16,8 @@ namespace epipe::codec {
 struct DevicePayload {
   torch::Tensor bytes;
   std::size_t size = 0;
+  Bytes front = {};     // its first bytes, where the encoder made them on the host: a decoder then fetches nothing
+  bool is_own = false;  // encoded in this process and never outside the device: whether it is sound need not be waited for
 };
 
 // Work is queued on the current stream of x's device, and waited for on that stream alone.
@@ -24,14 +26,21 @@ class DeviceCodec {
   virtual ~DeviceCodec() = default;
   // x is contiguous float32 on a device, not empty. nullopt when the codec itself has to do it: mostly to give an error.
   virtual std::optional<DevicePayload> encode(const torch::Tensor& x, const EncodeContext& at) = 0;
-  // Fills x, contiguous float32 on the payload's device, not empty; its length was checked. False when the payload is none of this codec.
-  // `host` is the same payload where the caller has it in host memory, else empty.
+  // Fills x, contiguous float32 on the payload's device, not empty; its length was checked. False when the payload is none of this codec,
+  // which takes a wait unless it is our own. `host` is the same payload where the caller has it in host memory, else empty.
   virtual bool decode_into(torch::Tensor& x, const DevicePayload& in, ByteView host) const = 0;
   virtual State state() const { return {}; }
   virtual void set_state(const State&) {}
 };
 
-// Makes a codec take tensors on any device: through its device codec where it has one, else by way of the host.
+// A codec that takes tensors on any device: through its device codec where it has one, else by way of the host.
+class AnyDeviceCodec : public Codec {
+ public:
+  // As encode(), but the payload stays where x is. nullopt where the host has to do it, and the state is as before.
+  virtual std::optional<DevicePayload> encode_on_device(const torch::Tensor& x, const EncodeContext& at) = 0;
+  // Queues the decoding of such a payload, and waits for nothing. x is contiguous float32 on the payload's device, not empty.
+  virtual void decode_on_device(torch::Tensor& x, const DevicePayload& in) const = 0;
+};
 std::unique_ptr<Codec> on_any_device(std::unique_ptr<Codec> codec);
 
 // A buffer of uninitialised bytes on x's device, with the room a DevicePayload needs.

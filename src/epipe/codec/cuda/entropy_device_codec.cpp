@@ -57,7 +57,7 @@ class EntropyDeviceCodec final : public DeviceCodec {
   bool decode_into(torch::Tensor& x, const DevicePayload& in, ByteView host) const override {
     Bytes fetched;
     if (host.empty()) fetched = first_bytes(x, in, fronts_room(spec_of(x)) + kMostFront);
-    const ByteView first = host.empty() ? ByteView(fetched) : host;
+    const ByteView first = host.empty() ? ByteView(fetched) : host;  // all of the payload, or as much of it as the host reads
     if (first.empty()) return false;
     switch (static_cast<PayloadKind>(first.front())) {
       case PayloadKind::kPlain: return decode_plain(x, in);
@@ -136,6 +136,8 @@ class EntropyDeviceCodec final : public DeviceCodec {
     DevicePayload payload = new_payload(x, front.size() + coded.size);
     send(bytes_of(payload), front.data(), front.size(), stream_of(x));
     copy(bytes_of(payload) + front.size(), bytes_of(coded), coded.size, stream_of(x));
+    append_bytes(payload.front, front);
+    append_bytes(payload.front, coded.front);
     return payload;
   }
 
@@ -160,7 +162,7 @@ class EntropyDeviceCodec final : public DeviceCodec {
     decode_chunks(x, coded, front.value(), unsound.data());
     if (basis) multiply_channels(x, basis->to_channels(), x);
     if (!means.empty()) set_means(x, means);
-    return fetch_one(unsound.data(), stream_of(x)) == 0;  // the only wait, where the host has the payload
+    return sound(unsound.data(), in, stream_of(x));  // the only wait, where the host has the payload
   }
 
   static torch::Tensor scaled(const torch::Tensor& x, int exponent) {
@@ -170,8 +172,9 @@ class EntropyDeviceCodec final : public DeviceCodec {
   }
 
   static DevicePayload of_kind(const torch::Tensor& x, PayloadKind kind, const torch::Tensor& values) {
-    const DevicePayload payload = new_payload(x, 1 + (values.defined() ? values.nbytes() : 0));
-    send(bytes_of(payload), &kind, 1, stream_of(x));
+    DevicePayload payload = new_payload(x, 1 + (values.defined() ? values.nbytes() : 0));
+    append(payload.front, kind);
+    send(bytes_of(payload), payload.front.data(), 1, stream_of(x));
     if (values.defined()) copy(bytes_of(payload) + 1, values.data_ptr(), values.nbytes(), stream_of(x));
     return payload;
   }
@@ -189,7 +192,7 @@ class EntropyDeviceCodec final : public DeviceCodec {
     copy(values.data(), bytes_of(in) + 1, x.nbytes(), stream_of(x));
     cuda::load_plain(values.data(), static_cast<std::size_t>(x.numel()), cuda::Format::kFp32, x.data_ptr<float>(), unfit.data(),
                      stream_of(x));
-    return fetch_one(unfit.data(), stream_of(x)) == 0;
+    return sound(unfit.data(), in, stream_of(x));
   }
 
   static void decode_chunks(torch::Tensor& x, const DevicePayload& in, const CodedFront& front, std::uint32_t* unsound) {

@@ -178,7 +178,7 @@ DevicePayload DevicePasses::write(const Decision& decision) {
   for (const ChunkSizes& chunk : sizes) offsets.push_back(std::exchange(at, at + chunk.words));
   for (const ChunkSizes& chunk : sizes) offsets.push_back(std::exchange(at, at + chunk.raw));
 
-  const DevicePayload payload = new_payload(x_, at);
+  DevicePayload payload = new_payload(x_, at);
   auto* const out = reinterpret_cast<std::byte*>(payload.bytes.data_ptr<std::uint8_t>());
   send(out, front.data(), front.size(), stream);
   const auto device_offsets = sent_array<std::uint64_t>(x_, offsets);
@@ -188,6 +188,7 @@ DevicePayload DevicePasses::write(const Decision& decision) {
     const auto bytes = sent_array<std::uint32_t>(x_, raw.bytes);
     cuda::gather_raw(raw.words.data(), first.data(), bytes.data(), device_offsets.data() + chunks, chunks, out, stream);
   }
+  payload.front = std::move(front);
   return payload;
 }
 

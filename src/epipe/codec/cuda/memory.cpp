@@ -3,6 +3,7 @@
 #include <cuda_runtime.h>
 
 #include <algorithm>
+#include <chrono>
 #include <stdexcept>
 #include <string>
 
@@ -13,6 +14,17 @@ void check(cudaError_t status, const char* what) {
   if (status != cudaSuccess) throw std::runtime_error(std::string(what) + ": " + cudaGetErrorString(status));
 }
 
+// Looks for a moment, because most waits are short, and then leaves the core to others: a worker's computation takes longer.
+void wait_for(cudaEvent_t event, const char* what) {
+  using Clock = std::chrono::steady_clock;
+  for (const auto end = Clock::now() + std::chrono::microseconds(50); Clock::now() < end;) {
+    const cudaError_t status = cudaEventQuery(event);
+    if (status != cudaErrorNotReady) return check(status, what);
+    static_cast<void>(cudaGetLastError());  // "not ready" is no error of the next call
+  }
+  check(cudaEventSynchronize(event), what);
+}
+
 // Pinned memory of one thread, two halves that take turns, each with an event that says when its last copy is over.
 class Staging {
  public:
@@ -20,7 +32,7 @@ class Staging {
 
   Staging() {
     check(cudaMallocHost(&memory_, 2 * kHalf), "pinned memory");
-    for (cudaEvent_t& event : over_) check(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), "event");
+    for (cudaEvent_t& event : over_) check(cudaEventCreateWithFlags(&event, cudaEventDisableTiming | cudaEventBlockingSync), "event");
   }
   ~Staging() {
     for (const cudaEvent_t event : over_) cudaEventDestroy(event);
@@ -49,7 +61,7 @@ class Staging {
     } before;
     const auto settle = [&] {
       if (before.bytes == 0) return;
-      check(cudaEventSynchronize(over_[before.turn]), "copy from the device");
+      wait_for(over_[before.turn], "copy from the device");
       std::memcpy(before.to, before.from, before.bytes);
     };
     for (std::size_t at = 0; at < bytes; at += kHalf) {
@@ -66,7 +78,7 @@ class Staging {
  private:
   std::byte* next() {
     turn_ = 1 - turn_;
-    check(cudaEventSynchronize(over_[turn_]), "copy");
+    wait_for(over_[turn_], "copy");
     return static_cast<std::byte*>(memory_) + turn_ * kHalf;
   }
 

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "epipe/base/bytes.h"
+#include "epipe/codec/cuda/device_codec.h"
 #include "epipe/codec/kernels/cuda/stream.h"
 
 // Device memory from LibTorch's caching allocator, and small copies to and from it on the current stream.
@@ -43,6 +44,12 @@ T fetch_one(const T* device, Stream stream) {
   T value;
   fetch(&value, device, sizeof(T), stream);
   return value;
+}
+
+// Whether a decoder's kernels left *flag at 0; for payloads of our own that is known and nothing is waited for.
+template <typename T>
+bool sound(const T* flag, const DevicePayload& in, Stream stream) {
+  return in.is_own || static_cast<std::uint32_t>(fetch_one(flag, stream)) == 0;
 }
 
 template <typename T>

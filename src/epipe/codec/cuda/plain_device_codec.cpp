@@ -26,7 +26,7 @@ class PlainDeviceCodec final : public DeviceCodec {
     const DeviceArray<std::uint32_t> unfit(x, 1);
     clear(unfit.data(), 4, stream_of(x));
     cuda::load_plain(in.bytes.data_ptr(), static_cast<std::size_t>(x.numel()), format_, x.data_ptr<float>(), unfit.data(), stream_of(x));
-    return fetch_one(unfit.data(), stream_of(x)) == 0;
+    return sound(unfit.data(), in, stream_of(x));
   }
 
  private:

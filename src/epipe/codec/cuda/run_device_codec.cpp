@@ -42,7 +42,7 @@ class RunDeviceCodec final : public DeviceCodec {
     const DeviceArray<cuda::Fault> fault(x, 1);
     cuda::read_runs(reinterpret_cast<const Run*>(in.bytes.data_ptr<std::uint8_t>()), shape, runs.data(), fault.data(), stream_of(x));
     cuda::decode_runs(codes_of(in, shape.sent * sizeof(Run)), n, runs.data(), shape, x.data_ptr<float>(), stream_of(x));
-    return fetch_one(fault.data(), stream_of(x)) == cuda::Fault::kNone;
+    return sound(fault.data(), in, stream_of(x));
   }
 
  private:
