@@ -2,7 +2,7 @@
 """Milliseconds per step of MobileNetV2, 128 images of 224 px in micro-batches, on one GPU: a plain PyTorch loop, the same in a CUDA graph,
 and epipe with its stages as CUDA graphs and without. One JSON line each; medians are over the last half of the steps.
 
-    micro_batches.py EPIPE [--codecs none,sort:6+2,dct:0.25] [--chunks 1,4] [--steps 60] [--no-peers]
+    micro_batches.py EPIPE [--codecs none,sort:6+2,dct:0.25] [--chunks 1,4] [--steps 60] [--no-peers] [--no-eager]
 """
 import argparse
 import json
@@ -104,7 +104,13 @@ def epipe_run(program, data, folder, codec, chunks, graphs, steps):
     if done.returncode != 0:
         raise SystemExit(f"{' '.join(command)}\n{done.stdout}\n{done.stderr}")
     lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
-    return [1e3 * line["seconds"] for line in lines if line["kind"] == "step"], done.stderr.strip().splitlines()
+    return [line for line in lines if line["kind"] == "step"], done.stderr.strip().splitlines()
+
+
+def codec_times(steps):
+    """Milliseconds per step in all encoders and in all decoders together, as their threads see it; medians."""
+    tail = steps[len(steps) // 2:]
+    return {f"{name}_ms": round(1e3 * statistics.median(sum(cut[f"{name}_seconds"] for cut in step["cuts"]) for step in tail), 2) for name in ("encode", "decode")}
 
 
 def report(times, **what):
@@ -119,6 +125,7 @@ def main():
     parser.add_argument("--chunks", default="1,4")
     parser.add_argument("--steps", type=int, default=60)
     parser.add_argument("--no-peers", action="store_true")
+    parser.add_argument("--no-eager", action="store_true", help="leave out the rows with --no-graphs")
     flags = parser.parse_args()
     chunks = [int(m) for m in flags.chunks.split(",")]
     if not flags.no_peers:
@@ -127,9 +134,10 @@ def main():
     with tempfile.TemporaryDirectory() as scratch:
         data = pathlib.Path(scratch) / "cifar"
         write_random_cifar(data)
-        for codec, m, graphs in [(c, m, g) for c in flags.codecs.split(",") for m in chunks for g in (True, False)]:
-            times, notes = epipe_run(flags.program, data, pathlib.Path(scratch), codec, m, graphs, flags.steps)
-            report(times, what="epipe", codec=codec, chunks=m, graph=graphs, notes=[n for n in notes if "graphs" in n])
+        for codec, m, graphs in [(c, m, g) for c in flags.codecs.split(",") for m in chunks for g in (True, False)[:2 - flags.no_eager]]:
+            steps, notes = epipe_run(flags.program, data, pathlib.Path(scratch), codec, m, graphs, flags.steps)
+            report([1e3 * step["seconds"] for step in steps], what="epipe", codec=codec, chunks=m, graph=graphs, **codec_times(steps),
+                   notes=[n for n in notes if "graphs" in n])
 
 
 if __name__ == "__main__":
