@@ -3,12 +3,12 @@
 namespace epipe::data {
 namespace {
 
-constexpr const char* kMissing = "built without libjpeg; install libjpeg62-turbo-dev and build again";
+constexpr const char* kWithoutJpeg = "built without libjpeg; install libjpeg62-turbo-dev and build again";
 
 }  // namespace
 
-Result<Image> decode_jpeg(ByteView) { return Error{ErrorCode::kBadFile, kMissing}; }
+Result<Image> decode_jpeg(ByteView) { return Error{ErrorCode::kBadFile, kWithoutJpeg}; }
 
-Part jpeg_part() { return {"jpeg", false, kMissing}; }
+Part jpeg_part() { return {"jpeg", false, kWithoutJpeg}; }
 
 }  // namespace epipe::data

@@ -3,12 +3,12 @@
 namespace epipe::data {
 namespace {
 
-constexpr const char* kMissing = "built without libpng; install libpng-dev and build again";
+constexpr const char* kWithoutPng = "built without libpng; install libpng-dev and build again";
 
 }  // namespace
 
-Result<Image> decode_png(ByteView) { return Error{ErrorCode::kBadFile, kMissing}; }
+Result<Image> decode_png(ByteView) { return Error{ErrorCode::kBadFile, kWithoutPng}; }
 
-Part png_part() { return {"png", false, kMissing}; }
+Part png_part() { return {"png", false, kWithoutPng}; }
 
 }  // namespace epipe::data
