@@ -79,8 +79,32 @@ std::unique_lock<std::mutex> Sender::lock_when_idle() const {
 }
 
 void Sender::finish_encoding() {
-  const auto lock = lock_when_idle();
-  if (unencoded_ != 0) throw Closed();
+  {
+    const auto lock = lock_when_idle();
+    if (unencoded_ != 0) throw Closed();
+  }
+  check_encoded();
+}
+
+// One wait for all of them.
+void Sender::check_encoded() {
+  std::vector<Unchecked> all;
+  {
+    const std::lock_guard lock(mutex_);
+    all.swap(unchecked_);
+  }
+  if (all.empty()) return;
+  std::vector<torch::Tensor> faults;
+  for (const Unchecked& one : all) {
+    one.ready.take({one.fault});
+    faults.push_back(one.fault);
+  }
+  const torch::Tensor found = torch::cat(faults).cpu();
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    if (found.data_ptr<std::int32_t>()[i] == 0) continue;
+    throw std::runtime_error(fmt::format("{}: the tensor holds NaN, Inf or values beyond what {} represents; expected finite values",
+                                         describe(config_, all[i].step, all[i].micro_batch), config_.codec));
+  }
 }
 
 void Sender::send(MicroBatchTensors micro_batch) {
@@ -170,8 +194,14 @@ void Sender::add(const Traffic& traffic) {
 
 Frame Sender::encode_frame(const torch::Tensor& x, std::size_t part, const MicroBatchTensors& micro_batch, const codec::FrameTag& tag) {
   if (config_.on_device) {
-    if (auto frame = codec::encode_device_frame(encoder(part), x, tag, {micro_batch.frozen, micro_batch.rate})) {
+    auto frame = codec::encode_device_frame(encoder(part), x, tag, {micro_batch.frozen, micro_batch.rate});
+    if (frame && config_.flag_non_finite) frame = codec::settled(std::move(*frame));
+    if (frame) {
       const StreamEvent ready({frame->payload.bytes});
+      if (const torch::Tensor fault = frame->payload.fault; fault.defined()) {
+        const std::lock_guard lock(mutex_);
+        unchecked_.push_back({micro_batch.step, micro_batch.index, fault, ready});
+      }
       return FrameOnDevice{std::move(*frame), ready};
     }
   }

@@ -27,7 +27,8 @@ class Sender {
 
   // Takes the tensors, which must not change afterwards. Waits while `capacity` micro-batches are queued. Throws Closed or TimedOut.
   void send(MicroBatchTensors micro_batch);
-  // Waits until everything sent so far is encoded, so that traffic and state are complete. Throws Closed or TimedOut.
+  // Waits until everything sent so far is encoded, so that traffic and state are complete. Throws Closed or TimedOut; std::runtime_error if
+  // a tensor whose frame stays on a device could not be encoded, which shows later there.
   void finish_encoding();
   // The traffic since the last call.
   Traffic take_traffic();
@@ -51,6 +52,7 @@ class Sender {
   void encode_and_send(const MicroBatchTensors& micro_batch);
   Frame encode(const torch::Tensor& x, std::size_t part, const MicroBatchTensors& micro_batch, const codec::FrameTag& tag);
   void add(const Traffic& traffic);
+  void check_encoded();
   Frame encode_frame(const torch::Tensor& x, std::size_t part, const MicroBatchTensors& micro_batch, const codec::FrameTag& tag);
   Bytes encode_bytes(const torch::Tensor& x, std::size_t part, const MicroBatchTensors& micro_batch, const codec::FrameTag& tag);
   void describe_frame(const torch::Tensor& x, const Frame& frame, bool measure_error, Traffic& traffic) const;
@@ -73,6 +75,13 @@ class Sender {
   bool over_ = false;           // the thread has ended
   Traffic traffic_;
   std::vector<RatePoint> curve_;
+  struct Unchecked {
+    std::uint64_t step;
+    std::uint32_t micro_batch;
+    torch::Tensor fault;  // see codec::DevicePayload
+    StreamEvent ready;
+  };
+  std::vector<Unchecked> unchecked_;
   std::thread thread_;  // last: it uses all members above
 };
 

@@ -58,7 +58,7 @@ class HostPasses final : public Passes {
     return all;
   }
 
-  void start_tokens(const Planes& planes, const kernels::DeadZone& zone) override {
+  void start_tokens(const Planes& planes, const kernels::DeadZone& zone, std::span<const Chunk>) override {
     buffers_.tokens.resize(planes.symbols());
     buffers_.levels.resize(planes.symbols());
     chunks_.assign(planes.chunks(), {});
@@ -197,11 +197,7 @@ class Entropy final : public Codec {
     torch::Tensor rows;
     bool are_spectra = false;
 
-    Aside aside_for(const ReflectionPlan& plan) const {
-      constexpr std::size_t kDim = 8;  // of the frame's header, which has one more than rows have
-      const Aside& own = plan.aside;
-      return are_spectra ? Aside{own.bytes + kSpectraHead + kDim, own.skew, own.by_axes, true} : own;
-    }
+    Aside aside_for(const ReflectionPlan& plan) const { return are_spectra ? plan.aside_of_spectra() : plan.aside; }
   };
 
   Features features_of(const torch::Tensor& x) const {
@@ -220,7 +216,8 @@ class Entropy final : public Codec {
       const auto y = reflected(plan, features.rows);
       return cost(y, largest_of(y), features.aside_for(plan));
     };
-    return reflection_.choose(tensor, control_, {values_of(features.rows), [&] { return cost(x, largest, {}); }, by_axes}, frozen);
+    const auto rows = [&] { return values_of(features.rows); };
+    return reflection_.choose(tensor, control_, {rows, [&] { return cost(x, largest, {}); }, by_axes}, frozen);
   }
 
   torch::Tensor reflected(const ReflectionPlan& plan, const torch::Tensor& x) const {

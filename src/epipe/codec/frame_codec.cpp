@@ -118,6 +118,12 @@ std::optional<DeviceFrame> encode_device_frame(Codec& codec, const torch::Tensor
   return DeviceFrame{header, std::move(*payload)};
 }
 
+std::optional<DeviceFrame> settled(DeviceFrame frame) {
+  auto payload = settled(std::move(frame.payload));
+  if (!payload) return std::nullopt;
+  return DeviceFrame{std::move(frame.header), std::move(*payload)};
+}
+
 void encode_non_finite(const Codec& codec, const torch::Tensor& x, const FrameTag& tag, Bytes& out) {
   wire::FrameHeader header = header_of(codec, x, tag);
   header.non_finite = true;

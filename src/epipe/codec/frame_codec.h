@@ -34,8 +34,11 @@ struct DeviceFrame {
   std::uint64_t wire_bytes() const;
 };
 
-// Nothing where the tensor has to go by way of the host, or cannot be encoded: encode_frame() does it, or says why.
+// Nothing where the tensor has to go by way of the host, or cannot be encoded: encode_frame() does it, or says why. The latter may show
+// later, by payload.fault.
 std::optional<DeviceFrame> encode_device_frame(Codec& codec, const torch::Tensor& x, const FrameTag& tag, const EncodeContext& at);
+// Waits until it has shown.
+std::optional<DeviceFrame> settled(DeviceFrame frame);
 
 // How long a frame is with the codec none.
 std::uint64_t plain_frame_bytes(const torch::Tensor& x);

@@ -74,6 +74,7 @@ class Planes {
   Chunk part(std::size_t first, std::size_t units) const { return {first, units, units * unit_symbols()}; }
 
   std::size_t row() const { return row_; }
+  std::size_t mean_units() const { return mean_units_; }  // of rows: the first ones, those of means
   std::size_t plane_count(const Chunk& chunk) const;
   Plane plane(const Chunk& chunk, std::size_t index) const;
 

@@ -25,10 +25,13 @@ inline constexpr std::size_t kSumBlock = 1U << 14U;
 class Passes : public SymbolSource {
  public:
   virtual std::vector<BlockSums> sum_blocks() = 0;
-  // Begins to make tokens and levels of all symbols, which are kept until the next call.
-  virtual void start_tokens(const Planes& planes, const kernels::DeadZone& zone) = 0;
+  // Begins to make tokens and levels of all symbols, which are kept until the next call. Where the tensor is on a device, that begins to
+  // add up the shifts of a sample's parts as well.
+  virtual void start_tokens(const Planes& planes, const kernels::DeadZone& zone, std::span<const Chunk> sample) = 0;
   // What they count to; until the next tokens.
   virtual std::span<const TokenCounts> count_tokens() = 0;
+  // And the shifts of the sample, as Sample::shifts() has them, after count_tokens(). Empty where the host has the tensor.
+  virtual std::span<const Shift> sample_shifts() { return {}; }
   // With these tokens: the sum of (x - x')^2.
   virtual double squared_error(const Planes& planes, const kernels::DeadZone& zone, const TokenTables& tables, float step) = 0;
 };

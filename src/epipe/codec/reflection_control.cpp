@@ -4,6 +4,8 @@
 #include <cmath>
 #include <limits>
 
+#include "epipe/codec/spectra.h"
+
 namespace epipe::codec {
 namespace {
 
@@ -21,6 +23,11 @@ ReflectionPlan::ReflectionPlan(Reflections own, const kernels::Kernels& kernels)
   aside = {front.size(), kRoundingSkew, true};
 }
 
+Aside ReflectionPlan::aside_of_spectra() const {
+  constexpr std::size_t kDim = 8;  // of the frame's header, which has one more than rows have
+  return {aside.bytes + kSpectraHead + kDim, aside.skew, aside.by_axes, true};
+}
+
 std::shared_ptr<const ReflectionPlan> ReflectionControl::plan_for(const Axes& axes, std::size_t count, const TensorSpec& tensor,
                                                                   const RateControl& control) const {
   double kept = 0;
@@ -34,7 +41,7 @@ std::shared_ptr<const ReflectionPlan> ReflectionControl::plan_for(const Axes& ax
 std::shared_ptr<const ReflectionPlan> ReflectionControl::best_plan(const TensorSpec& tensor, const RateControl& control,
                                                                    const Trial& trial) const {
   const std::size_t most = Reflections::most(tensor);
-  const Axes axes = leading_axes(trial.rows, tensor.dims[2], most, *options_.kernels, options_.pool);
+  const Axes axes = leading_axes(trial.rows(), tensor.dims[2], most, *options_.kernels, options_.pool);
   std::shared_ptr<const ReflectionPlan> best;
   double least = kWorthIt * trial.plain();
   for (std::size_t count = std::min(kFewestReflections, most); count <= most; count *= 2) {
@@ -64,7 +71,7 @@ std::shared_ptr<const ReflectionPlan> ReflectionControl::choose(const TensorSpec
     if (!frozen && (memory.plan != nullptr) != before) control.forget();
   } else if (memory.plan != nullptr && memory.calls % kRenew == 0 && !frozen) {
     const std::size_t count = memory.plan->reflections.count();
-    memory.plan = plan_for(leading_axes(trial.rows, features, count, *options_.kernels, options_.pool), count, tensor, control);
+    memory.plan = plan_for(leading_axes(trial.rows(), features, count, *options_.kernels, options_.pool), count, tensor, control);
   }
   ++memory.calls;
   if (!frozen) memory_ = memory;

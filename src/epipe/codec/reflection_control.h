@@ -20,6 +20,7 @@ struct ReflectionPlan {
   Reflections reflections;
   Bytes front;  // as they travel
   Aside aside;
+  Aside aside_of_spectra() const;  // the same where the features are those of spectra (spectra.h)
 };
 
 // Decides whether the features of a tensor are coded by their KLT, and by which reflections.
@@ -29,7 +30,7 @@ class ReflectionControl {
 
   // What an encoder can do with the tensor.
   struct Trial {
-    std::span<const float> rows;                           // of features
+    std::function<std::span<const float>()> rows;          // of features: all, or sampled_rows() of them
     std::function<double()> plain;                         // what coding it costs
     std::function<double(const ReflectionPlan&)> by_axes;  // by these reflections
   };

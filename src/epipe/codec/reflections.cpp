@@ -47,13 +47,11 @@ void make_orthonormal(std::vector<double>& vectors, std::size_t count, std::size
 class SampleRows {
  public:
   SampleRows(std::span<const float> rows, std::size_t features) : features_(features) {
-    const std::size_t all = rows.size() / features;
-    count_ = std::min(all, kSampleRows);
-    values_.resize(count_ * features);
-    for (std::size_t i = 0; i < count_; ++i) {
-      std::copy_n(rows.begin() + static_cast<std::ptrdiff_t>(all * i / count_ * features), features,
-                  values_.begin() + static_cast<std::ptrdiff_t>(i * features));
+    for (const std::size_t row : sampled_rows(rows.size() / features)) {
+      const auto from = rows.begin() + static_cast<std::ptrdiff_t>(row * features);
+      values_.insert(values_.end(), from, from + static_cast<std::ptrdiff_t>(features));
     }
+    count_ = values_.size() / features;
     double energy = 0;
     for (const float v : values_) energy += static_cast<double>(v) * v;
     const double rms = std::sqrt(energy / static_cast<double>(values_.size()));
@@ -149,7 +147,7 @@ Reflections::Reflections(std::vector<std::int32_t> levels, std::vector<std::uint
 
 void Reflections::apply(bool backwards, std::span<const float> x, const kernels::Kernels& kernels, ThreadPool* pool,
                         std::span<float> out) const {
-  const kernels::ReflectionRows reflections{count(), length_, rows_.data(), scales_.data()};
+  const kernels::ReflectionRows reflections = this->rows();
   const std::size_t rows = x.size() / features_;
   share_items(pool, x.size(), (rows + kRowsAtOnce - 1) / kRowsAtOnce, [&](std::size_t, const auto& next) {
     std::vector<float> room(length_);
@@ -175,6 +173,13 @@ void Reflections::forward(std::span<const float> x, const kernels::Kernels& kern
 
 void Reflections::backward(std::span<const float> x, const kernels::Kernels& kernels, ThreadPool* pool, std::span<float> out) const {
   apply(true, x, kernels, pool, out);
+}
+
+std::vector<std::size_t> sampled_rows(std::size_t rows) {
+  const std::size_t count = std::min(rows, kSampleRows);
+  std::vector<std::size_t> sample;
+  for (std::size_t i = 0; i < count; ++i) sample.push_back(rows * i / count);
+  return sample;
 }
 
 // Power iteration: all of them at once, made orthonormal each time.

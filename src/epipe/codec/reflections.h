@@ -9,6 +9,7 @@
 #include "epipe/base/result.h"
 #include "epipe/base/thread_pool.h"
 #include "epipe/codec/kernels/kernels.h"
+#include "epipe/codec/kernels/transform.h"
 #include "epipe/wire/tensor_spec.h"
 
 // A KLT of many features by a few Householder reflections: the first `count` coordinates become the strongest principal axes, and the
@@ -35,6 +36,7 @@ class Reflections {
   std::size_t features() const { return features_; }
   std::span<const std::int32_t> levels() const { return levels_; }  // [count, features]
   std::span<const std::uint8_t> shifts() const { return shifts_; }
+  kernels::ReflectionRows rows() const { return {count(), length_, rows_.data(), scales_.data()}; }  // while this lives
 
   // Rows of features to axes, and back; `out` may be `x`.
   void forward(std::span<const float> x, const kernels::Kernels& kernels, ThreadPool* pool, std::span<float> out) const;
@@ -60,7 +62,10 @@ struct Axes {
   std::size_t count() const { return energies.size(); }
 };
 
-// The strongest axes of rows [n, features], not all zeros, found on some of them. The same for any number of threads and instruction set.
+// The rows that leading_axes() looks at.
+std::vector<std::size_t> sampled_rows(std::size_t rows);
+// The strongest axes of rows [n, features], not all zeros, found on some of them, or on those alone where a caller has no others. The same
+// for any number of threads and instruction set.
 Axes leading_axes(std::span<const float> rows, std::size_t features, std::size_t count, const kernels::Kernels& kernels, ThreadPool* pool);
 
 // Reflections that put the first `count` axes first. A reflection's entries are as fine as pays beside symbols of this step, in units of

@@ -16,9 +16,6 @@ constexpr std::size_t kMostEdge = 8;
 constexpr std::size_t kMostPlaces = 63;         // maps of 64 values or more have channel means, in front of which nothing else is needed
 constexpr std::size_t kUnitsAtOnce = 1U << 11;  // maps
 
-// A map is one block, and plane k of all blocks is frequency k of all samples and channels.
-Planes planes_of(const wire::TensorSpec& tensor) { return {tensor, {kMostEdge, Context::kParents, true}, 16}; }
-
 // Calls each(part, scratch) for parts of the maps.
 template <typename Each>
 void for_parts_of(const Planes& planes, ThreadPool* pool, Each&& each) {
@@ -43,9 +40,11 @@ bool has_spectra(const wire::TensorSpec& tensor) {
 
 wire::TensorSpec spectra_of(const wire::TensorSpec& tensor) { return {{tensor.dims[2] * tensor.dims[3], tensor.dims[0], tensor.dims[1]}}; }
 
+Planes spectra_planes(const wire::TensorSpec& tensor) { return {tensor, {kMostEdge, Context::kParents, true}, 16}; }
+
 void to_spectra(const wire::TensorSpec& tensor, std::span<const float> x, const kernels::Kernels& kernels, ThreadPool* pool,
                 std::span<float> spectra) {
-  const Planes planes = planes_of(tensor);
+  const Planes planes = spectra_planes(tensor);
   for_parts_of(planes, pool, [&](const Chunk& part, Planes::Scratch& scratch) {
     const auto y = planes.load(part, x, kernels, scratch);
     for (std::size_t k = 0; k < planes.unit_symbols(); ++k) {
@@ -56,7 +55,7 @@ void to_spectra(const wire::TensorSpec& tensor, std::span<const float> x, const 
 
 void from_spectra(const wire::TensorSpec& tensor, std::span<const float> spectra, const kernels::Kernels& kernels, ThreadPool* pool,
                   std::span<float> x) {
-  const Planes planes = planes_of(tensor);
+  const Planes planes = spectra_planes(tensor);
   for_parts_of(planes, pool, [&](const Chunk& part, Planes::Scratch& scratch) {
     auto& y = scratch.room;
     y.resize(part.symbols + kernels::kBatch);

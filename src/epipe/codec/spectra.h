@@ -7,6 +7,7 @@
 #include "epipe/base/result.h"
 #include "epipe/base/thread_pool.h"
 #include "epipe/codec/kernels/kernels.h"
+#include "epipe/codec/planes.h"
 #include "epipe/wire/tensor_spec.h"
 
 // Small maps [N, C, H, W] of many channels as their DCT, [H W, N, C]: frequency after frequency, a row of channels per sample. So channels
@@ -18,6 +19,8 @@ namespace epipe::codec {
 // Maps of 2 to 63 values, at most 8 x 8, with more channels than a basis of channels may have.
 bool has_spectra(const wire::TensorSpec& tensor);
 wire::TensorSpec spectra_of(const wire::TensorSpec& tensor);
+// A map is one block, and plane k of all blocks is frequency k of all samples and channels.
+Planes spectra_planes(const wire::TensorSpec& tensor);
 
 void to_spectra(const wire::TensorSpec& tensor, std::span<const float> x, const kernels::Kernels& kernels, ThreadPool* pool,
                 std::span<float> spectra);

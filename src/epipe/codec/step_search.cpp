@@ -49,56 +49,65 @@ Rounding rounding_for(std::span<const TokenCounts> counts) {
 }
 
 Sample::Sample(const Planes& planes, SymbolSource& source, const kernels::Kernels& kernels, ThreadPool* pool, std::size_t symbols)
-    : planes_(planes), kernels_(&kernels), pool_(pool) {
+    : planes_(planes), source_(source), kernels_(&kernels), pool_(pool) {
   if (planes.symbols() <= symbols) {
-    keep_all(source);
+    choose_all();
   } else if (planes.form().edge == 0) {
-    keep_rows(source, symbols);
+    choose_rows(symbols);
   } else {
-    keep_blocks(source, symbols);
+    choose_blocks(symbols);
   }
 }
 
-void Sample::keep(SymbolSource& source, std::span<const Chunk> parts) {
-  const std::vector<float> all = source.load(planes_, parts);
-  auto at = all.begin();
-  for (const Chunk& part : parts) {
-    const auto end = at + static_cast<std::ptrdiff_t>(part.symbols);
-    parts_.push_back({part, {at, end}});
-    at = end;
-  }
-}
-
-void Sample::keep_all(SymbolSource& source) {
-  std::vector<Chunk> chunks;
-  for (std::size_t c = 0; c < planes_.chunks(); ++c) chunks.push_back(planes_.chunk(c));
-  keep(source, chunks);
+void Sample::choose_all() {
+  for (std::size_t c = 0; c < planes_.chunks(); ++c) chunks_.push_back(planes_.chunk(c));
 }
 
 // Stretches of rows, as long as a context needs to settle.
-void Sample::keep_rows(SymbolSource& source, std::size_t symbols) {
+void Sample::choose_rows(std::size_t symbols) {
   const std::size_t row = planes_.row();
   const std::size_t length = std::min({(kPartSymbols + row - 1) / row * row, planes_.units(), planes_.chunk_units()});
   const std::size_t count = std::max<std::size_t>(1, symbols / length);
   const std::size_t last = planes_.units() - length;
-  std::vector<Chunk> stretches;
-  for (std::size_t i = 0; i < count; ++i) stretches.push_back(planes_.part(count == 1 ? 0 : last * i / (count - 1) / row * row, length));
-  keep(source, stretches);
+  for (std::size_t i = 0; i < count; ++i) chunks_.push_back(planes_.part(count == 1 ? 0 : last * i / (count - 1) / row * row, length));
   if (planes_.form().context != Context::kNone && length > row) settled_ = 1 - static_cast<double>(row) / static_cast<double>(length);
   scale_ = static_cast<double>(planes_.symbols()) / static_cast<double>(count * length);
 }
 
-// Batches of blocks from all over the tensor. A block's contexts are within the block, so many batches make one part with long planes.
-void Sample::keep_blocks(SymbolSource& source, std::size_t symbols) {
+// Batches of blocks from all over the tensor.
+void Sample::choose_blocks(std::size_t symbols) {
   const std::size_t count =
       std::max<std::size_t>(kBlockParts, symbols / (kernels::kBatch * planes_.unit_symbols()) / kBlockParts * kBlockParts);
-  const std::size_t units = count / kBlockParts * kernels::kBatch;
-  std::vector<Chunk> batches;
   for (std::size_t i = 0; i < count; ++i) {
-    batches.push_back(
+    chunks_.push_back(
         planes_.part((planes_.units() - kernels::kBatch) * i / (count - 1) / kernels::kBatch * kernels::kBatch, kernels::kBatch));
   }
-  const std::vector<float> all = source.load(planes_, batches);
+  batches_ = true;
+  scale_ = static_cast<double>(planes_.symbols()) / static_cast<double>(count * kernels::kBatch * planes_.unit_symbols());
+}
+
+const std::vector<Sample::Part>& Sample::parts() const {
+  if (parts_.empty()) parts_ = batches_ ? load_blocks() : load();
+  return parts_;
+}
+
+std::vector<Sample::Part> Sample::load() const {
+  const std::vector<float> all = source_.load(planes_, chunks_);
+  std::vector<Part> parts;
+  auto at = all.begin();
+  for (const Chunk& chunk : chunks_) {
+    const auto end = at + static_cast<std::ptrdiff_t>(chunk.symbols);
+    parts.push_back({chunk, {at, end}});
+    at = end;
+  }
+  return parts;
+}
+
+// A block's contexts are within the block.
+std::vector<Sample::Part> Sample::load_blocks() const {
+  const std::size_t units = chunks_.size() / kBlockParts * kernels::kBatch;
+  const std::vector<float> all = source_.load(planes_, chunks_);
+  std::vector<Part> parts;
   auto from = all.begin();
   for (std::size_t p = 0; p < kBlockParts; ++p) {
     Part part{planes_.part(0, units), std::vector<float>(units * planes_.unit_symbols())};
@@ -107,16 +116,17 @@ void Sample::keep_blocks(SymbolSource& source, std::size_t symbols) {
         std::copy_n(from, kernels::kBatch, part.y.begin() + static_cast<std::ptrdiff_t>(k * units + b));
       }
     }
-    parts_.push_back(std::move(part));
+    parts.push_back(std::move(part));
   }
-  scale_ = static_cast<double>(planes_.symbols()) / static_cast<double>(kBlockParts * units * planes_.unit_symbols());
+  return parts;
 }
 
 // Calls each(thread, index) for every part.
 template <typename Each>
 void Sample::for_parts(Each&& each) const {
-  share_items(pool_, parts_.size() * parts_.front().y.size(), parts_.size(), [&](std::size_t thread, const auto& next) {
-    for (std::size_t i = next(); i < parts_.size(); i = next()) each(thread, i);
+  const std::size_t count = parts().size();
+  share_items(pool_, count * parts().front().y.size(), count, [&](std::size_t thread, const auto& next) {
+    for (std::size_t i = next(); i < count; i = next()) each(thread, i);
   });
 }
 
@@ -126,11 +136,12 @@ const Sample::Trial& Sample::trial(float step, bool counted) const {
   last_.counted = counted;
   last_.rounding = rounding_;
   last_.zone = dead_zone(step, rounding_);
-  last_.tokens.resize(parts_.size());
-  last_.levels.resize(parts_.size());
+  const std::size_t count = parts().size();
+  last_.tokens.resize(count);
+  last_.levels.resize(count);
   std::vector<TokenScratch> scratch(threads_of(pool_));
   if (counted) counts_.resize(scratch.size());
-  for (CountedTokens& counts : counts_) counts.reset(planes_.slots(), parts_.size() * parts_.front().y.size());
+  for (CountedTokens& counts : counts_) counts.reset(planes_.slots(), count * parts_.front().y.size());
   for_parts([&](std::size_t thread, std::size_t i) {
     const Part& part = parts_[i];
     last_.tokens[i].resize(part.chunk.symbols);

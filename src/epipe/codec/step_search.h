@@ -38,11 +38,15 @@ class SymbolSource {
   virtual std::vector<float> load(const Planes& planes, std::span<const Chunk> parts) = 0;
 };
 
-// Some of a tensor's symbols, spread evenly: all of them when there are few. What it says does not depend on the number of threads.
+// Some of a tensor's symbols, spread evenly: all of them when there are few. They are loaded when something is asked of them; the source
+// outlives the sample. What it says does not depend on the number of threads.
 class Sample {
  public:
   Sample(const Planes& planes, SymbolSource& source, const kernels::Kernels& kernels, ThreadPool* pool,
          std::size_t symbols = kSearchSymbols);
+
+  // The parts of the tensor that it is made of, as the source loads them.
+  std::span<const Chunk> chunks() const { return chunks_; }
 
   // Sets the rounding to what pays at this step.
   void adapt(float step) { rounding_ = rounding_for(counted_trial(step).counts); }
@@ -74,17 +78,22 @@ class Sample {
   const Trial& trial(float step) const { return trial(step, false); }
   const Trial& counted_trial(float step) const { return trial(step, true); }
   const Trial& trial(float step, bool counted) const;
-  void keep_all(SymbolSource& source);
-  void keep_rows(SymbolSource& source, std::size_t symbols);
-  void keep_blocks(SymbolSource& source, std::size_t symbols);
-  void keep(SymbolSource& source, std::span<const Chunk> parts);
+  void choose_all();
+  void choose_rows(std::size_t symbols);
+  void choose_blocks(std::size_t symbols);
+  const std::vector<Part>& parts() const;
+  std::vector<Part> load() const;
+  std::vector<Part> load_blocks() const;
   template <typename Each>
   void for_parts(Each&& each) const;
 
   Planes planes_;
+  SymbolSource& source_;
   const kernels::Kernels* kernels_;
   ThreadPool* pool_;
-  std::vector<Part> parts_;
+  std::vector<Chunk> chunks_;
+  bool batches_ = false;  // of blocks, many of which make one part with long planes
+  mutable std::vector<Part> parts_;  // once they were asked for
   Rounding rounding_;
   double scale_ = 1;                           // symbols of the tensor per symbol of the sample
   double settled_ = 1;                         // the share of the sample's symbols that have a row before them, where that matters

@@ -14,6 +14,7 @@ std::unique_ptr<DeviceCodec> make_power_device_codec(FactorForm, std::vector<std
 std::unique_ptr<DeviceCodec> make_entropy_device_codec(EntropyKind, EntropyTarget) { return nullptr; }
 std::unique_ptr<Codec> on_any_device(std::unique_ptr<Codec> codec) { return codec; }
 
+std::optional<DevicePayload> settled(std::optional<DevicePayload> payload) { return payload; }
 DevicePayload new_payload(const torch::Tensor&, std::size_t) { throw std::logic_error("this epipe was built without CUDA"); }
 
 }  // namespace epipe::codec

@@ -31,7 +31,7 @@ class OnAnyDevice final : public AnyDeviceCodec {
   }
 
   Result<void> encode(const torch::Tensor& x, const EncodeContext& at, Bytes& out) override {
-    if (const auto payload = encode_on_device(x, at)) {
+    if (const auto payload = settled(encode_on_device(x, at))) {
       const c10::cuda::CUDAGuard guard(x.device());
       Unwritten room(out, payload->size);
       fetch(room.span().data(), payload->bytes.data_ptr(), payload->size, stream_of(x));
@@ -91,6 +91,14 @@ class OnAnyDevice final : public AnyDeviceCodec {
 };
 
 }  // namespace
+
+std::optional<DevicePayload> settled(std::optional<DevicePayload> payload) {
+  if (!payload || !payload->fault.defined()) return payload;
+  const c10::cuda::CUDAGuard guard(payload->fault.device());
+  if (fetch_one(payload->fault.data_ptr<std::int32_t>(), stream_of(payload->fault)) != 0) return std::nullopt;
+  payload->fault.reset();
+  return payload;
+}
 
 DevicePayload new_payload(const torch::Tensor& x, std::size_t size) {
   constexpr std::size_t kRoom = 32;

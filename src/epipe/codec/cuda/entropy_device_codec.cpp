@@ -2,9 +2,8 @@
 
 #include "epipe/codec/channel_means.h"
 #include "epipe/codec/cuda/device_codecs.h"
+#include "epipe/codec/cuda/device_transforms.h"
 #include "epipe/codec/cuda/entropy_passes.h"
-#include "epipe/codec/kernels/cuda/klt.h"
-#include "epipe/codec/kernels/cuda/means.h"
 #include "epipe/codec/kernels/cuda/plain.h"
 #include "epipe/codec/kernels/cuda/rans.h"
 #include "epipe/codec/kernels/cuda/transform.h"
@@ -12,6 +11,8 @@
 #include "epipe/codec/kernels/rans.h"
 #include "epipe/codec/kernels/transform.h"
 #include "epipe/codec/klt_control.h"
+#include "epipe/codec/reflection_control.h"
+#include "epipe/codec/span.h"
 #include "epipe/codec/spectra.h"
 
 namespace epipe::codec {
@@ -23,13 +24,13 @@ constexpr std::size_t kMostFront = std::size_t{1} << 17U;  // bytes: head, table
 
 class EntropyDeviceCodec final : public DeviceCodec {
  public:
-  EntropyDeviceCodec(EntropyKind kind, EntropyTarget target) : kind_(kind), control_(kind, target, {}), klt_(kind) {}
+  EntropyDeviceCodec(EntropyKind kind, EntropyTarget target)
+      : kind_(kind), control_(kind, target, {}), klt_(kind), reflection_(kind, {}) {}
 
   std::optional<DevicePayload> encode(const torch::Tensor& x, const EncodeContext& at) override {
-    const bool reflects = Reflections::fits(spec_of(x)) || has_spectra(spec_of(x));
-    if (kind_ != EntropyKind::kEc && reflects) return std::nullopt;  // the host knows reflections
     if (!control_.set_rate(at.rate)) return std::nullopt;
-    DevicePasses passes(x);
+    const std::size_t means = control_.means_bytes(spec_of(x));
+    DevicePasses passes(x, means != 0 ? DevicePasses::Maps::kSum : DevicePasses::Maps::kLeave);
     if (passes.largest() >= kernels::kInfinityKey) return std::nullopt;
     const float largest = kernels::key_value(passes.largest());
     if (largest == 0) return of_kind(x, PayloadKind::kZeros, {});
@@ -40,9 +41,14 @@ class EntropyDeviceCodec final : public DeviceCodec {
       payload = write(x, scaled_passes, std::ldexp(largest, -exponent), exponent, {}, at);
     } else {
       Bytes front;
-      if (control_.means_bytes(spec_of(x)) != 0) write_means(means_of(spec_of(x), map_sums(x)), front);
-      const std::size_t means = front.size();
-      if (const auto plan = choose_plan(x, passes, at.frozen)) {
+      if (means != 0) write_means(means_of(spec_of(x), passes.map_sums()), front);
+      const Features features = features_of(x);
+      if (const auto by_axes = choose_reflections(passes, features, at.frozen)) {
+        if (features.are_spectra) write_spectra_head(front);
+        append_bytes(front, by_axes->front);
+        DevicePasses along_axes(reflected(*by_axes, features.rows));
+        payload = write(features.rows, along_axes, kernels::key_value(along_axes.largest()), 0, features.aside_for(*by_axes), at);
+      } else if (const auto plan = choose_plan(x, passes, at.frozen)) {
         write_basis(plan->basis, front);
         DevicePasses in_basis(transformed(x, plan->from_channels));
         payload = write(x, in_basis, kernels::key_value(in_basis.largest()), 0, {plan->aside.bytes + means, plan->aside.skew}, at);
@@ -64,7 +70,9 @@ class EntropyDeviceCodec final : public DeviceCodec {
       case PayloadKind::kZeros: return in.size == 1 && decode_zeros(x);
       case PayloadKind::kCoded:
       case PayloadKind::kKlt:
+      case PayloadKind::kReflections:
       case PayloadKind::kWithMeans: return decode_coded(x, in, first);
+      case PayloadKind::kSpectra: return decode_spectra(x, in, first);
       default: return false;
     }
   }
@@ -72,11 +80,13 @@ class EntropyDeviceCodec final : public DeviceCodec {
   State state() const override {
     State all = control_.state();
     klt_.add_state(all);
+    reflection_.add_state(all);
     return all;
   }
   void set_state(const State& state) override {
     control_.set_state(state);
     klt_.set_state(state);
+    reflection_.set_state(state);
   }
 
  private:
@@ -101,34 +111,46 @@ class EntropyDeviceCodec final : public DeviceCodec {
     return klt_.choose(x, control_, {[&] { return cost(passes, {}); }, klt_cost}, frozen);
   }
 
-  static torch::Tensor transformed(const torch::Tensor& x, std::span<const float> matrix) {
-    auto y = torch::empty_like(x);
-    multiply_channels(x, matrix, y);
-    return y;
-  }
-  static void multiply_channels(const torch::Tensor& x, std::span<const float> matrix, torch::Tensor& y) {
-    static_assert(ChannelBasis::kMostChannels == cuda::kMostChannels);
-    const auto there = sent_array<float>(x, matrix);
-    cuda::multiply_channels(x.data_ptr<float>(), static_cast<std::uint64_t>(x.size(0)), static_cast<unsigned>(x.size(1)),
-                            static_cast<std::uint64_t>(x.size(2) * x.size(3)), there.data(), y.data_ptr<float>(), stream_of(x));
+  // As in the codec on the host (entropy.cpp).
+  struct Features {
+    torch::Tensor rows;
+    bool are_spectra = false;
+
+    Aside aside_for(const ReflectionPlan& plan) const { return are_spectra ? plan.aside_of_spectra() : plan.aside; }
+  };
+  Features features_of(const torch::Tensor& x) const {
+    if (kind_ == EntropyKind::kEc || !has_spectra(spec_of(x))) return {x};
+    return {to_spectra_on_device(x), true};
   }
 
-  static cuda::Maps maps_of(const torch::Tensor& x) {
-    return {static_cast<std::uint64_t>(x.size(0)), static_cast<std::uint64_t>(x.size(1)),
-            static_cast<std::uint64_t>(x.size(2) * x.size(3))};
+  std::shared_ptr<const ReflectionPlan> choose_reflections(DevicePasses& passes, const Features& features, bool frozen) {
+    const TensorSpec tensor = spec_of(features.rows);
+    if (!reflection_.considers(tensor)) return nullptr;
+    torch::Tensor sample;
+    const auto rows = [&]() -> std::span<const float> {
+      if (!sample.defined()) sample = sampled_rows_of(features.rows);
+      return values_of(sample);
+    };
+    const auto cost = [&](const TensorSpec& of, DevicePasses& own, const Aside& aside) {
+      return control_.cost(of, kernels::key_value(own.largest()), own, aside);
+    };
+    const auto by_axes = [&](const ReflectionPlan& plan) {
+      DevicePasses along_axes(reflected(plan, features.rows));
+      return cost(tensor, along_axes, features.aside_for(plan));
+    };
+    return reflection_.choose(tensor, control_, {rows, [&] { return cost(passes.spec(), passes, {}); }, by_axes}, frozen);
   }
-  static std::vector<double> map_sums(const torch::Tensor& x) {
-    const DeviceArray<double> sums(x, maps_of(x).count());
-    cuda::sum_maps(x.data_ptr<float>(), maps_of(x), sums.data(), stream_of(x));
-    return fetch_array(sums.data(), sums.size(), stream_of(x));
+
+  static torch::Tensor reflected(const ReflectionPlan& plan, const torch::Tensor& x) {
+    auto y = torch::empty_like(x);
+    reflect_on_device(x, plan.reflections, false, y);
+    return y;
   }
-  static void set_means(torch::Tensor& x, std::span<const float> means) {
-    const cuda::Maps maps = maps_of(x);
-    const auto shifts = sent_array<float>(x, means);
-    const DeviceArray<double> sums(x, maps.count());
-    cuda::sum_maps(x.data_ptr<float>(), maps, sums.data(), stream_of(x));
-    cuda::means_to_shifts(sums.data(), maps, shifts.data(), stream_of(x));
-    cuda::add_to_channels(x.data_ptr<float>(), maps, shifts.data(), stream_of(x));
+
+  static torch::Tensor transformed(const torch::Tensor& x, std::span<const float> matrix) {
+    auto y = torch::empty_like(x);
+    multiply_channels_on_device(x, matrix, y);
+    return y;
   }
 
   static DevicePayload behind(ByteView front, const torch::Tensor& x, const DevicePayload& coded) {
@@ -151,18 +173,39 @@ class EntropyDeviceCodec final : public DeviceCodec {
   // `first` is all of the payload, or as much of it as usually does.
   static bool decode_coded(torch::Tensor& x, const DevicePayload& in, ByteView first) {
     const auto fronts = read_fronts(spec_of(x), first, kernels::best());
-    if (!fronts || fronts.value().reflections) return false;  // the host knows reflections
+    if (!fronts) return false;
     const auto& [means, basis, reflections, size] = fronts.value();
-    const DevicePayload coded{in.bytes.slice(0, static_cast<std::int64_t>(size)), in.size - size};
+    const DevicePayload coded = rest_of(in, size);
     auto front = read_front(spec_of(x), first.subspan(size), coded.size);
     if (!front && first.size() < in.size) front = read_front(spec_of(x), first_bytes(x, coded, coded.size), coded.size);
-    if (!front || (front.value().head.form.edge == 0 && front.value().head.form.transform)) return false;  // the host knows spectra
+    if (!front) return false;
     const DeviceArray<std::uint32_t> unsound(x, 1);
     clear(unsound.data(), 4, stream_of(x));
     decode_chunks(x, coded, front.value(), unsound.data());
-    if (basis) multiply_channels(x, basis->to_channels(), x);
-    if (!means.empty()) set_means(x, means);
+    if (reflections) reflect_on_device(x, *reflections, true, x);
+    if (basis) multiply_channels_on_device(x, basis->to_channels(), x);
+    if (!means.empty()) set_channel_means_on_device(x, means);
     return sound(unsound.data(), in, stream_of(x));  // the only wait, where the host has the payload
+  }
+
+  static bool decode_spectra(torch::Tensor& x, const DevicePayload& in, ByteView first) {
+    if (!check_spectra_head(spec_of(x), first)) return false;
+    const ByteView rows = first.subspan(kSpectraHead);
+    if (rows.empty() || load<PayloadKind>(rows, 0) != PayloadKind::kReflections) return false;
+    const TensorSpec tensor = spectra_of(spec_of(x));
+    auto spectra = torch::empty(std::vector<std::int64_t>(tensor.dims.begin(), tensor.dims.end()), x.options());
+    DevicePayload behind_head = rest_of(in, kSpectraHead);
+    behind_head.is_own = in.is_own;
+    if (!decode_coded(spectra, behind_head, rows)) return false;
+    from_spectra_on_device(spectra, x);
+    return true;
+  }
+
+  // What follows some bytes: where it is, or a copy that is aligned as kernels need it.
+  static DevicePayload rest_of(const DevicePayload& in, std::size_t bytes) {
+    constexpr std::size_t kAlign = 16;
+    if (bytes % kAlign != 0) return part_of(in, bytes, in.size - bytes);
+    return {in.bytes.slice(0, static_cast<std::int64_t>(bytes)), in.size - bytes};
   }
 
   static torch::Tensor scaled(const torch::Tensor& x, int exponent) {
@@ -202,6 +245,9 @@ class EntropyDeviceCodec final : public DeviceCodec {
     const Stream stream = stream_of(x);
     torch::Tensor y = layout.blocks ? torch::empty({static_cast<std::int64_t>(planes.symbols())}, x.options()) : x;
     decode_symbols(x, in, front, planes, layout, y, unsound);
+    if (planes.mean_units() > 0) {
+      cuda::scale_by_exponent(x.data_ptr<float>(), planes.mean_units(), -head.form.mean_shift, x.data_ptr<float>(), stream);
+    }
     if (layout.blocks) {
       cuda::store_planes(y.data_ptr<float>(), layout, kernels::inverse_dct(planes.height()), kernels::inverse_dct(planes.width()),
                          x.data_ptr<float>(), stream);
@@ -244,24 +290,27 @@ class EntropyDeviceCodec final : public DeviceCodec {
           {chunk.words, chunk.raw, static_cast<std::uint32_t>(chunk.sizes.words), static_cast<std::uint32_t>(chunk.sizes.raw)});
     }
     const Index index = index_of(tables, front.head.step);
-    const auto device_chunks = sent_array<cuda::CodedChunk>(x, chunks);
-    const auto device_tokens = sent_array<std::uint8_t>(x, index.token_of);
-    const auto device_entries = sent_array<cuda::TokenEntry>(x, index.entries);
-    const auto device_table_of = sent_array<std::uint8_t>(x, tables.table_of);
-    const auto device_shifts = sent_array<std::int8_t>(x, flat_shifts(tables));
+    SentArrays sent(x);
+    const auto device_chunks = sent.add<cuda::CodedChunk>(chunks);
+    const auto device_tokens = sent.add<std::uint8_t>(index.token_of);
+    const auto device_entries = sent.add<cuda::TokenEntry>(index.entries);
+    const auto device_table_of = sent.add<std::uint8_t>(tables.table_of);
+    const auto device_shifts = sent.add<std::int8_t>(flat_shifts(tables));
+    sent.send();
     const auto slots = slots_of_planes(x, planes);
     const DeviceArray<std::uint8_t> magnitudes(x, planes.symbols());
     const bool running = layout.context == cuda::Context::kRunning;
     const DeviceArray<std::uint16_t> means(x, running ? layout.chunks * layout.row : 0);
-    cuda::decode_chunks(bytes_of(in), device_chunks.data(), layout, {slots.data(), device_table_of.data(), front.head.lanes},
-                        {device_tokens.data(), device_entries.data(), static_cast<unsigned>(tables.tables.size())},
-                        {device_shifts.data(), front.head.step}, magnitudes.data(), running ? means.data() : nullptr, y.data_ptr<float>(),
+    cuda::decode_chunks(bytes_of(in), sent[device_chunks], layout, {slots.data(), sent[device_table_of], front.head.lanes},
+                        {sent[device_tokens], sent[device_entries], static_cast<unsigned>(tables.tables.size())},
+                        {sent[device_shifts], front.head.step}, magnitudes.data(), running ? means.data() : nullptr, y.data_ptr<float>(),
                         unsound, stream_of(x));
   }
 
   EntropyKind kind_;
   RateControl control_;
   KltControl klt_;
+  ReflectionControl reflection_;
 };
 
 }  // namespace

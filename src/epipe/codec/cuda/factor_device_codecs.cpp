@@ -46,7 +46,7 @@ class FactorDeviceCodec : public DeviceCodec {
     const State before = joined_state(inner_);
     std::vector<DevicePayload> payloads;
     for (std::size_t i = 0; i < inner_.size(); ++i) {
-      auto payload = inner_[i]->encode((*factors)[i].view(sizes_of(shapes[i])), at);
+      auto payload = settled(inner_[i]->encode((*factors)[i].view(sizes_of(shapes[i])), at));
       if (!payload) {
         set_joined_state(inner_, before);  // those before this one have gone on
         return std::nullopt;

@@ -6,6 +6,7 @@
 #include <chrono>
 #include <stdexcept>
 #include <string>
+#include <vector>
 
 namespace epipe::codec {
 namespace {
@@ -25,29 +26,51 @@ void wait_for(cudaEvent_t event, const char* what) {
   check(cudaEventSynchronize(event), what);
 }
 
-// Pinned memory of one thread, two halves that take turns, each with an event that says when its last copy is over.
-class Staging {
+// Places of equal size in pinned memory that take turns, each with an event that says when its last copy is over.
+class Places {
  public:
-  static constexpr std::size_t kHalf = std::size_t{4} << 20U;
-
-  Staging() {
-    check(cudaMallocHost(&memory_, 2 * kHalf), "pinned memory");
+  Places(std::size_t count, std::size_t bytes) : bytes_(bytes), over_(count) {
+    check(cudaMallocHost(&memory_, count * bytes), "pinned memory");
     for (cudaEvent_t& event : over_) check(cudaEventCreateWithFlags(&event, cudaEventDisableTiming | cudaEventBlockingSync), "event");
   }
-  ~Staging() {
+  ~Places() {
     for (const cudaEvent_t event : over_) cudaEventDestroy(event);
     cudaFreeHost(memory_);
   }
-  Staging(const Staging&) = delete;
-  Staging& operator=(const Staging&) = delete;
+  Places(const Places&) = delete;
+  Places& operator=(const Places&) = delete;
 
+  std::size_t bytes() const { return bytes_; }
+  // The place that was used longest ago, when it is free.
+  std::byte* next() {
+    turn_ = (turn_ + 1) % over_.size();
+    wait_for(over_[turn_], "copy");
+    return static_cast<std::byte*>(memory_) + turn_ * bytes_;
+  }
+  // It is in use until what was queued so far is over.
+  cudaEvent_t used(Stream stream) {
+    check(cudaEventRecord(over_[turn_], stream), "event");
+    return over_[turn_];
+  }
+
+ private:
+  std::size_t bytes_;
+  std::vector<cudaEvent_t> over_;
+  void* memory_ = nullptr;
+  std::size_t turn_ = 0;
+};
+
+// Pinned memory of one thread. Small copies have many places, so that a decoder or an encoder can queue all it sends without waiting.
+class Staging {
+ public:
   void to_device(std::byte* device, const std::byte* host, std::size_t bytes, Stream stream) {
-    for (std::size_t at = 0; at < bytes; at += kHalf) {
-      const std::size_t part = std::min(kHalf, bytes - at);
-      std::byte* const half = next();
-      std::memcpy(half, host + at, part);
-      check(cudaMemcpyAsync(device + at, half, part, cudaMemcpyHostToDevice, stream), "copy to the device");
-      check(cudaEventRecord(over_[turn_], stream), "event");
+    Places& places = places_for(bytes);
+    for (std::size_t at = 0; at < bytes; at += places.bytes()) {
+      const std::size_t part = std::min(places.bytes(), bytes - at);
+      std::byte* const place = places.next();
+      std::memcpy(place, host + at, part);
+      check(cudaMemcpyAsync(device + at, place, part, cudaMemcpyHostToDevice, stream), "copy to the device");
+      places.used(stream);
     }
   }
 
@@ -57,34 +80,30 @@ class Staging {
       std::byte* from = nullptr;
       std::byte* to = nullptr;
       std::size_t bytes = 0;
-      unsigned turn = 0;
+      cudaEvent_t over = nullptr;
     } before;
     const auto settle = [&] {
       if (before.bytes == 0) return;
-      wait_for(over_[before.turn], "copy from the device");
+      wait_for(before.over, "copy from the device");
       std::memcpy(before.to, before.from, before.bytes);
     };
-    for (std::size_t at = 0; at < bytes; at += kHalf) {
-      const std::size_t part = std::min(kHalf, bytes - at);
-      std::byte* const half = next();
-      check(cudaMemcpyAsync(half, device + at, part, cudaMemcpyDeviceToHost, stream), "copy from the device");
-      check(cudaEventRecord(over_[turn_], stream), "event");
+    Places& places = places_for(bytes);
+    for (std::size_t at = 0; at < bytes; at += places.bytes()) {
+      const std::size_t part = std::min(places.bytes(), bytes - at);
+      std::byte* const place = places.next();
+      check(cudaMemcpyAsync(place, device + at, part, cudaMemcpyDeviceToHost, stream), "copy from the device");
+      const cudaEvent_t over = places.used(stream);
       settle();
-      before = {half, host + at, part, turn_};
+      before = {place, host + at, part, over};
     }
     settle();
   }
 
  private:
-  std::byte* next() {
-    turn_ = 1 - turn_;
-    wait_for(over_[turn_], "copy");
-    return static_cast<std::byte*>(memory_) + turn_ * kHalf;
-  }
+  Places& places_for(std::size_t bytes) { return bytes <= small_.bytes() ? small_ : large_; }
 
-  void* memory_ = nullptr;
-  cudaEvent_t over_[2] = {};  // NOLINT(*-avoid-c-arrays)
-  unsigned turn_ = 0;
+  Places small_{16, std::size_t{512} << 10U};
+  Places large_{2, std::size_t{4} << 20U};
 };
 
 Staging& staging() {

@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "epipe/base/bytes.h"
@@ -33,7 +34,11 @@ class DeviceArray {
   std::size_t count_;
 };
 
-// Copies by way of pinned memory. fetch() waits for the stream; send() does not.
+// One uninitialised word, as a tensor.
+inline torch::Tensor new_word(const torch::Tensor& x) { return torch::empty({1}, x.options().dtype(torch::kInt32).requires_grad(false)); }
+
+// Copies by way of pinned memory. fetch() waits for the stream; send() does not, but for a place of its own among the last ones of this
+// thread: 16 of up to 512 KB, two of more.
 void fetch(void* host, const void* device, std::size_t bytes, Stream stream);
 void send(void* device, const void* host, std::size_t bytes, Stream stream);
 void clear(void* device, std::size_t bytes, Stream stream);
@@ -65,5 +70,33 @@ DeviceArray<T> sent_array(const torch::Tensor& x, std::span<const T> host) {
   send(array.data(), host.data(), host.size_bytes(), stream_of(x));
   return array;
 }
+
+// Small arrays that go to x's device in one copy. add() all of them, then send(), then ask where they are.
+class SentArrays {
+ public:
+  template <typename T>
+  struct Place {
+    std::size_t at;
+  };
+
+  explicit SentArrays(const torch::Tensor& x) : x_(x) {}
+  template <typename T>
+  Place<T> add(std::span<const T> array) {
+    const std::size_t at = host_.size();
+    append_bytes(host_, std::as_bytes(array));
+    host_.resize((host_.size() + 15) / 16 * 16);
+    return {at};
+  }
+  void send() { there_.emplace(sent_array<std::byte>(x_, host_)); }
+  template <typename T>
+  const T* operator[](Place<T> place) const {
+    return reinterpret_cast<const T*>(there_->data() + place.at);
+  }
+
+ private:
+  torch::Tensor x_;
+  Bytes host_;
+  std::optional<DeviceArray<std::byte>> there_;
+};
 
 }  // namespace epipe::codec

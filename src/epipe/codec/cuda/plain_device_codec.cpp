@@ -14,11 +14,11 @@ class PlainDeviceCodec final : public DeviceCodec {
 
   std::optional<DevicePayload> encode(const torch::Tensor& x, const EncodeContext&) override {
     const auto n = static_cast<std::size_t>(x.numel());
-    const DevicePayload payload = new_payload(x, n * bytes_);
-    const DeviceArray<std::uint32_t> unfit(x, 1);
-    clear(unfit.data(), 4, stream_of(x));
-    cuda::store_plain(x.data_ptr<float>(), n, format_, payload.bytes.data_ptr(), unfit.data(), stream_of(x));
-    if (fetch_one(unfit.data(), stream_of(x)) != 0) return std::nullopt;
+    DevicePayload payload = new_payload(x, n * bytes_);
+    payload.fault = new_word(x);
+    auto* const unfit = reinterpret_cast<std::uint32_t*>(payload.fault.data_ptr<std::int32_t>());
+    clear(unfit, 4, stream_of(x));
+    cuda::store_plain(x.data_ptr<float>(), n, format_, payload.bytes.data_ptr(), unfit, stream_of(x));
     return payload;
   }
 

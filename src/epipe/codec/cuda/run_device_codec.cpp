@@ -25,13 +25,12 @@ class RunDeviceCodec final : public DeviceCodec {
     const auto n = static_cast<std::size_t>(x.numel());
     const cuda::RunShape shape = shape_for(n);
     const std::size_t side = shape.sent * sizeof(Run);
-    const DevicePayload payload = new_payload(x, side + kernels::packed_bytes(n, level_bits_ + split_bits_));
+    DevicePayload payload = new_payload(x, side + kernels::packed_bytes(n, level_bits_ + split_bits_));
     const DeviceArray<Run> runs(x, shape.runs());
-    const DeviceArray<cuda::Fault> fault(x, 1);
-    fit(x, shape, runs, fault);
+    payload.fault = new_word(x);
+    fit(x, shape, runs, reinterpret_cast<cuda::Fault*>(payload.fault.data_ptr<std::int32_t>()));
     copy(payload.bytes.data_ptr(), runs.data(), side, stream_of(x));
     cuda::encode_runs(x.data_ptr<float>(), n, runs.data(), shape, codes_of(payload, side), stream_of(x));
-    if (fetch_one(fault.data(), stream_of(x)) != cuda::Fault::kNone) return std::nullopt;
     return payload;
   }
 
@@ -54,7 +53,7 @@ class RunDeviceCodec final : public DeviceCodec {
     return reinterpret_cast<std::uint32_t*>(payload.bytes.data_ptr<std::uint8_t>() + side);
   }
 
-  void fit(const torch::Tensor& x, const cuda::RunShape& shape, const DeviceArray<Run>& runs, const DeviceArray<cuda::Fault>& fault) const {
+  void fit(const torch::Tensor& x, const cuda::RunShape& shape, const DeviceArray<Run>& runs, cuda::Fault* fault) const {
     const auto n = static_cast<std::size_t>(x.numel());
     const Stream stream = stream_of(x);
     const DeviceArray<KeyRange> range(x, 1);
@@ -66,7 +65,7 @@ class RunDeviceCodec final : public DeviceCodec {
       std::vector<std::uint64_t> ranks;
       for (std::size_t i = 1; i < shape.sent; ++i) ranks.push_back(i * m / shape.sent);
       const DeviceArray<Key> inner = selected(x, sample.data(), m, ranks, 0, nullptr);
-      return cuda::fit_touching_runs(inner.data(), range.data(), shape, runs.data(), fault.data(), stream);
+      return cuda::fit_touching_runs(inner.data(), range.data(), shape, runs.data(), fault, stream);
     }
     // Equal parts of the sorted order; the first n mod k get one value more. The ends of the whole order come with the range.
     std::vector<std::uint64_t> ranks;
@@ -76,7 +75,7 @@ class RunDeviceCodec final : public DeviceCodec {
       ranks.push_back(start);
     }
     const DeviceArray<Key> ends = selected(x, x.data_ptr<float>(), n, ranks, 1, range.data());
-    cuda::fit_runs(ends.data(), range.data(), shape, runs.data(), fault.data(), stream);
+    cuda::fit_runs(ends.data(), range.data(), shape, runs.data(), fault, stream);
   }
 
   // The keys at the ranks, from place `first` on, and the range of all keys where it is asked for.

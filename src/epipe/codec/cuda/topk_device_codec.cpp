@@ -27,7 +27,7 @@ class TopKDeviceCodec final : public DeviceCodec {
     if (!kept.finite) return std::nullopt;
     DevicePayload values;
     if (kept.count > 0) {
-      auto encoded = inner_->encode(kept.values, at);
+      auto encoded = settled(inner_->encode(kept.values, at));
       if (!encoded) return std::nullopt;
       values = *encoded;
     }

@@ -19,10 +19,11 @@ struct Layout {
   Context context;
   bool blocks;
   bool transform;
-  float mean_gain;                      // of plane 0: how much larger than a coefficient its symbol is, a power of 2; else 1
+  float mean_gain;                      // of plane 0 of blocks: how much larger than a coefficient its symbol is, a power of 2; else 1
   std::uint32_t height, width;          // of a block
   std::uint32_t map_height, map_width;  // of the tensor
   std::uint32_t grid_height, grid_width;
+  std::uint64_t mean_units;  // of rows: the first ones, whose symbols are mean_gain times as large
 };
 
 // Parts of a tensor, each laid out by itself one after the other: part p begins with unit first[p], or with unit p * units where `first`

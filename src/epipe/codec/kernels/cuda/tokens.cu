@@ -250,6 +250,37 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
+// Block c: chunk c, with all slots in shared memory.
+__global__ void __launch_bounds__(kThreads)
+    excess_kernel(const float* __restrict__ y, const std::uint8_t* __restrict__ tokens, const std::uint8_t* __restrict__ levels, Layout layout,
+                  const std::uint16_t* __restrict__ slot_of_plane, DeadZone zone, unsigned slots, Excess* excess) {
+  extern __shared__ unsigned long long sums[];  // [slots][2], then counts
+  auto* const counts = reinterpret_cast<unsigned*>(sums + 2 * slots);
+  for (unsigned i = threadIdx.x; i < 2 * slots; i += blockDim.x) {
+    sums[i] = 0;
+    counts[i] = 0;
+  }
+  __syncthreads();
+  const DeviceChunk chunk(layout, blockIdx.x);
+  for (std::uint64_t i = threadIdx.x; i < chunk.symbols(layout); i += blockDim.x) {
+    const std::uint8_t token = tokens[chunk.begin + i];
+    if (token == 0) continue;
+    const float v = y[chunk.begin + i];
+    const std::int32_t level = token < kFirstEscape ? static_cast<std::int32_t>(magnitude_of(token)) : device_level_of(v, zone);
+    const float more = __fsub_rn(static_cast<float>(level), __fmul_rn(fabsf(v), zone.scale));
+    const unsigned slot = (layout.blocks ? slot_of_plane[i / chunk.units] : 0U) + levels[chunk.begin + i];
+    const unsigned bin = 2 * slot + (level > 1 ? 1U : 0U);
+    atomicAdd(sums + bin, static_cast<unsigned long long>(static_cast<long long>(__fmul_rn(more, 0x1p24F))));
+    atomicAdd(counts + bin, 1U);
+  }
+  __syncthreads();
+  for (unsigned i = threadIdx.x; i < 2 * slots; i += blockDim.x) {
+    if (counts[i] == 0) continue;
+    atomicAdd(reinterpret_cast<unsigned long long*>(&excess[i / 2].sum[i % 2]), sums[i]);
+    atomicAdd(reinterpret_cast<unsigned long long*>(&excess[i / 2].count[i % 2]), static_cast<unsigned long long>(counts[i]));
+  }
+}
+
 __global__ void __launch_bounds__(kThreads)
     errors_kernel(const float* __restrict__ y, const std::uint8_t* __restrict__ levels, Layout layout,
                   const std::uint16_t* __restrict__ slot_of_plane, DeadZone zone, ValueTables tables, double* errors) {
@@ -263,7 +294,8 @@ __global__ void __launch_bounds__(kThreads)
     const unsigned slot = (layout.blocks ? slot_of_plane[i / chunk.units] : 0U) + levels[chunk.begin + i];
     const std::int8_t* const shifts = tables.shifts + 2 * tables.table_of[slot];
     const double difference = level == 0 ? v : __fsub_rn(v, device_level_value(level, v < 0, shifts, tables.step));
-    sum += (layout.blocks && i < chunk.units ? mean_weight : 1.0) * difference * difference;
+    const bool mean = layout.blocks ? i < chunk.units : chunk.begin + i < layout.mean_units;
+    sum += (mean ? mean_weight : 1.0) * difference * difference;
   }
   double total;
   block_sum_before(sum, room, &total);
@@ -305,6 +337,15 @@ void write_raw_bits(const float* y, const std::uint8_t* tokens, const Layout& la
                     const std::uint64_t* first_word, std::uint32_t* words, Stream stream) {
   write_raw_kernel<<<static_cast<unsigned>(layout.chunks), kThreads, 0, stream>>>(y, tokens, layout, zone, bits, first_word, words);
   check_launch("write_raw_bits");
+}
+
+void add_excess(const float* y, const std::uint8_t* tokens, const std::uint8_t* levels, const Layout& layout,
+                const std::uint16_t* slot_of_plane, const DeadZone& zone, std::size_t slots, Excess* excess, Stream stream) {
+  if (slots > kMostSlots) throw std::logic_error("more slots than fit into shared memory");
+  const std::size_t room = 2 * slots * (sizeof(unsigned long long) + sizeof(unsigned));
+  excess_kernel<<<static_cast<unsigned>(layout.chunks), kThreads, room, stream>>>(y, tokens, levels, layout, slot_of_plane, zone,
+                                                                                static_cast<unsigned>(slots), excess);
+  check_launch("add_excess");
 }
 
 void sum_errors(const float* y, const std::uint8_t* levels, const Layout& layout, const std::uint16_t* slot_of_plane, const DeadZone& zone,

@@ -30,6 +30,16 @@ void find_levels(const std::uint8_t* tokens, const Layout& layout, const std::ui
 void write_raw_bits(const float* y, const std::uint8_t* tokens, const Layout& layout, const DeadZone& zone, const std::uint32_t* bits,
                     const std::uint64_t* first_word, std::uint32_t* words, Stream stream);
 
+// By how much levels exceed |y| / step, in units of 2^-24, apart for levels of 1 and above, and how many there are.
+struct Excess {
+  std::int64_t sum[2];    // NOLINT(*-avoid-c-arrays): on the device as well
+  std::uint64_t count[2];  // NOLINT(*-avoid-c-arrays)
+};
+inline constexpr std::size_t kMostSlots = 1024;
+// Added to excess[slot] for all symbols; exact, in whatever order.
+void add_excess(const float* y, const std::uint8_t* tokens, const std::uint8_t* levels, const Layout& layout,
+                const std::uint16_t* slot_of_plane, const DeadZone& zone, std::size_t slots, Excess* excess, Stream stream);
+
 // How tables turn levels into values.
 struct ValueTables {
   const std::uint8_t* table_of;  // by slot
