@@ -94,10 +94,10 @@ def plain_loop(chunks, graphed, steps):
     return times
 
 
-def epipe_run(program, data, folder, codec, chunks, graphs, steps):
+def epipe_run(program, data, folder, codec, chunks, graphs, steps, cuts=("1", "19"), place="0,1,0"):
     run = folder / f"{codec}-{chunks}-{graphs}".replace(":", "_")
     command = [program, "train", "--model", "mobilenet_v2", "--data", f"cifar10:{data}", "--image-size", "224", "--resize-on", "device",
-               "--cuts", "1,19", "--place", "0,1,0", "--devices", "cuda:0,cuda:0", "--codec", codec, "--chunks", str(chunks), "--batch",
+               "--cuts", ",".join(cuts), "--place", place, "--devices", "cuda:0,cuda:0", "--codec", codec, "--chunks", str(chunks), "--batch",
                str(BATCH), "--lr", "0.02", "--momentum", "0.9", "--max-steps", str(steps), "--error-every", "0", "--data-part", "0.2",
                "--run-dir", str(run)] + ([] if graphs else ["--no-graphs"])
     done = subprocess.run(command, capture_output=True, text=True)
