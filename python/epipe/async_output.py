@@ -5,6 +5,8 @@ import threading
 import torch
 from torch.utils._pytree import tree_map
 
+from ._epipe import ServerLost
+
 
 class Arrival:
     """The values of one micro-batch's output: fetched once, whoever asks first."""
@@ -12,16 +14,23 @@ class Arrival:
     def __init__(self, remote, number, shapes, kind, device, on_their_way):
         self.shape, self.device = shapes[kind], device
         self._remote, self._number, self._shapes, self._kind, self._on_their_way = remote, number, shapes, kind, on_their_way
-        self._lock = threading.Lock()  # guards _values
-        self._values = None
+        self._lock = threading.Lock()  # guards _values and _error
+        self._values = self._error = None
         on_their_way[number] = self
 
     def values(self):
         """Waits for them. Raises ServerFailed, ServerLost, RolledBack, and RuntimeError if the step has ended without them."""
         with self._lock:
+            if self._error is not None:
+                raise self._error.with_traceback(None)
             if self._values is None:
                 try:
                     self._values = self._fetch()
+                except ServerLost:
+                    raise  # a later use tries again
+                except Exception as error:
+                    self._error = error
+                    raise
                 finally:
                     self._on_their_way.pop(self._number, None)
         return self._values

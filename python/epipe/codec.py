@@ -2,10 +2,11 @@
 
 import torch
 
-from . import _build_info, _epipe
+from . import _arguments, _build_info, _epipe
 from .async_output import AsyncOutput
 
 MAX_BYTES = 1 << 32
+_CPU = torch.device("cpu")
 
 
 def as_tensor(x, name="x"):
@@ -18,7 +19,7 @@ def as_tensor(x, name="x"):
         import numpy
 
         array = numpy.asarray(x)
-        if array.dtype.hasobject or array.dtype.kind not in "fiub":
+        if array.dtype.hasobject or array.dtype.kind not in "fiub" or array.dtype.itemsize > 8:
             raise TypeError(f"{name}: expected a NumPy array of float32 or float16, got {array.dtype}")
         if any(stride < 0 for stride in array.strides) or not array.dtype.isnative or not array.flags.writeable:
             array = array.astype(array.dtype.newbyteorder("="), order="C", copy=True)
@@ -55,7 +56,7 @@ class Codec:
     """
 
     def __init__(self, spec, threads=1):
-        self._codec = _epipe.Codec(spec, threads)
+        self._codec = _epipe.Codec(_arguments.text("spec", spec, "ec:2"), _arguments.whole("threads", threads, 1, 1024))
 
     @property
     def spec(self):
@@ -100,8 +101,16 @@ class Codec:
         """Continues from the `state_dict()` of a codec with the same spec.
 
             >>> again = epipe.Codec("ec:2"); again.load_state_dict(codec.state_dict())
+
+        Raises TypeError and ValueError for anything else, and then changes nothing.
         """
-        self._codec.set_state(dict(state))
+        state = _checked_state(state)
+        before = self.state_dict()
+        self._codec.set_state(state)
+        if not _same(self.state_dict(), state):
+            self._codec.set_state(before)
+            raise ValueError(f"state: expected the state_dict() of a codec with the spec {self.spec!r}, got "
+                             f"{ {name: list(value.shape) for name, value in state.items()} }")
 
     def __repr__(self):
         return f"epipe.Codec({self.spec!r})"
@@ -128,7 +137,9 @@ def decode(frame, device=None, max_bytes=MAX_BYTES, out=None):
     """
     if out is not None:
         out = _checked_out(out, device)
-    there = torch.device("cpu" if device is None else device)
+    there = _CPU if device is None else _arguments.device("device", device)
+    frame = _checked_frame(frame)
+    max_bytes = _arguments.whole("max_bytes", max_bytes, 0, (1 << 63) - 1)
     if there.type == "cuda" and _build_info.CUDA:
         index = torch.cuda.current_device() if there.index is None else there.index
         return _epipe.decode(frame, max_bytes, None, f"cuda:{index}")
@@ -136,6 +147,32 @@ def decode(frame, device=None, max_bytes=MAX_BYTES, out=None):
     if out is not None and tensor.data_ptr() != out.data_ptr():
         raise ValueError(f"out: expected {tensor.dtype} {list(tensor.shape)}, as the frame has, got {out.dtype} {list(out.shape)}")
     return tensor.to(there)
+
+
+def _checked_frame(frame):
+    try:
+        view = memoryview(frame)
+    except TypeError:
+        hint = "; use x.numpy()" if isinstance(frame, torch.Tensor) else ""
+        raise TypeError(f"frame: expected bytes, or an object that holds bytes, got {_arguments.named(frame)}{hint}") from None
+    if not view.c_contiguous:
+        raise ValueError("frame: expected bytes one after the other, got a view with gaps; use bytes(frame)")
+    return frame
+
+
+def _checked_state(state):
+    if not hasattr(state, "items"):
+        raise TypeError(f"state: expected a dictionary of tensors, as state_dict() returns it, got {_arguments.named(state)}")
+    for name, value in state.items():
+        if not isinstance(name, str) or not isinstance(value, torch.Tensor):
+            raise TypeError(f"state: expected tensors by name, got {_arguments.named(value)} by {name!r}")
+        if value.layout != torch.strided or value.device.type == "meta":
+            raise TypeError(f"state: expected dense tensors with values, got {name!r} {value.layout} on {value.device}")
+    return {name: value.detach().cpu() for name, value in state.items()}  # a whole model's may have been loaded to a device
+
+
+def _same(state, other):
+    return state.keys() == other.keys() and all(state[n].dtype == other[n].dtype and torch.equal(state[n], other[n]) for n in state)
 
 
 def _checked_out(out, device):

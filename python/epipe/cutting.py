@@ -113,6 +113,8 @@ class Cut(torch.nn.Module):
         return {"forward": self._there.codec.state_dict(), "backward": self._back.codec.state_dict()}
 
     def set_extra_state(self, state):
+        if not isinstance(state, dict) or state.keys() != {"forward", "backward"}:
+            raise ValueError("state: expected the states of both directions, as state_dict() of an epipe.Cut has them")
         self._there.codec.load_state_dict(state["forward"])
         self._back.codec.load_state_dict(state["backward"])
 

@@ -9,56 +9,24 @@ import weakref
 import torch
 from torch.autograd.function import once_differentiable
 
-from . import _epipe
+from . import _arguments, _epipe
+from ._run_folder import RunFolder
+from ._stage_options import DEFAULT_CODEC, stage_options
 from .async_output import Arrival, AsyncOutput
 from .codec import as_tensor
 
-#: The default codec of both cuts: dct or ec, whichever has the smaller error, with at most 2 bits per value.
-DEFAULT_CODEC = "auto"
-
-_OPTIMIZER = {"kind": "optimizer", "lr": "lr", "momentum": "momentum", "nesterov": "nesterov", "weight_decay": "weight_decay", "eps": "eps"}
 _MOST_ON_THEIR_WAY = 8  # outputs of stage(x): enough to keep a link and a server busy, too few to fill either's buffers
 _open_stages = weakref.WeakSet()
 _log = logging.getLogger("epipe")
+
+
+os.register_at_fork(after_in_child=_open_stages.clear)  # they are the parent's
 
 
 @atexit.register
 def _close_all():
     for stage in list(_open_stages):
         stage._leave()
-
-
-def _optimizer_options(optimizer):
-    options = {}
-    for name, value in dict(optimizer).items():
-        if name == "betas":
-            options["beta1"], options["beta2"] = (float(beta) for beta in value)
-        elif name in _OPTIMIZER:
-            options[_OPTIMIZER[name]] = value if isinstance(value, (str, bool)) else float(value)
-        else:
-            raise ValueError(f"optimizer: expected {', '.join([*_OPTIMIZER, 'betas'])}, got {name!r}")
-    return options
-
-
-def _codec_options(codec):
-    if isinstance(codec, str):
-        codec = (codec, codec)
-    elif isinstance(codec, dict):
-        codec = (codec.get("forward", DEFAULT_CODEC), codec.get("backward", DEFAULT_CODEC))
-    forward, backward = codec
-    return {"codec_forward": forward, "codec_backward": backward}
-
-
-def _data_options(data):
-    for name in data:
-        if name not in ("shape", "classes", "tokens", "vocabulary"):
-            raise ValueError(f"data: expected shape and classes, or tokens and vocabulary, got {name!r}")
-    if ("tokens" in data) != ("vocabulary" in data) or ("tokens" in data and "shape" in data):
-        raise ValueError("data: expected tokens and vocabulary together, for texts, or shape, for anything else")
-    options = {name: int(data[name]) for name in ("classes", "vocabulary") if name in data}
-    if "shape" in data or "tokens" in data:
-        options["shape"] = [int(extent) for extent in data.get("shape", (data.get("tokens"),))]
-    return options
 
 
 class _Enter(torch.autograd.Function):
@@ -124,6 +92,14 @@ class Submitted:
         return _Leave.apply(self._handle, stage, self._number, self._device, arrival)
 
 
+def _folder_of(run_dir):
+    """The folder, which an earlier stage of this process, as in a notebook's cell that is run again, leaves first."""
+    for stage in list(_open_stages):
+        if stage._folder is not None and stage._folder.path == os.path.realpath(run_dir):
+            stage._leave()
+    return RunFolder(run_dir)
+
+
 class RemoteStage(torch.nn.Module):
     """A stage on a server (`epipe serve`), as a module without local parameters: its forward and backward run there.
 
@@ -152,25 +128,20 @@ class RemoteStage(torch.nn.Module):
     def __init__(self, connect, model, *, layers=None, weights=None, data=None, lora=None, tls=None, token=None, insecure=False,
                  codec=DEFAULT_CODEC, optimizer=None, run_dir=None, timeout=120, chunks=64, threads=1, seed=0):
         super().__init__()
-        first, end = layers if layers is not None else (0, 0)
-        if layers is not None and not 0 <= first < end:
-            raise ValueError(f"layers: expected (first, end) with first < end, got {tuple(layers)}")
-        options = {"connect": connect, "model": model, "first_layer": int(first), "end_layer": int(end), "insecure": bool(insecure),
-                   "timeout": float(timeout), "chunks": int(chunks), "threads": int(threads), "seed": int(seed), "note": _log.warning,
-                   "shape": [3, 224, 224], "classes": 1000}
-        options.update(_codec_options(codec))
-        options.update(_optimizer_options(optimizer or {}))
-        options.update(_data_options(data or {}))
-        for name, value in (("weights", weights), ("tls", tls), ("run_dir", run_dir)):
-            options[name] = "" if value is None else os.fspath(value)
-        options["token"] = token or ""
-        options["lora"] = lora or ""
-        self._keeps = run_dir is not None
+        options = stage_options(connect, model, layers=layers, weights=weights, data=data, lora=lora, tls=tls, token=token, insecure=insecure,
+                                codec=codec, optimizer=optimizer, run_dir=run_dir, timeout=timeout, chunks=chunks, threads=threads, seed=seed)
+        options["note"] = _log.warning
+        self._folder = None if run_dir is None else _folder_of(options["run_dir"])
         self._where = f"{connect}, {model}"
         self._counted = {direction: [[0, 0], [0, 0]] for direction in ("forward", "backward")}
         self._shapes = {}  # of outputs, by mode and input; None: not predictable
         self._on_their_way = {}  # arrivals by micro-batch, the oldest first
-        self._remote = _epipe.RemoteStage(options)
+        try:
+            self._remote = _epipe.RemoteStage(options)
+        except BaseException:
+            if self._folder is not None:
+                self._folder.release()
+            raise
         _open_stages.add(self)
 
     def forward(self, x):
@@ -195,10 +166,13 @@ class RemoteStage(torch.nn.Module):
                 pass  # of that output alone, which says so when it is used
 
     def _take_what_comes(self):
-        try:
-            self._take_outputs()
-        except (_epipe.ServerFailed, _epipe.ServerLost, _epipe.RolledBack):
-            pass  # those who use the outputs are told
+        while self._on_their_way:
+            try:
+                self._take_outputs()
+            except (_epipe.ServerFailed, _epipe.RolledBack):
+                pass  # those who use the output are told
+            except _epipe.ServerLost:
+                return
 
     def submit(self, x):
         """Sends a micro-batch; `result()` of what it returns waits, and gives an ordinary tensor.
@@ -227,8 +201,9 @@ class RemoteStage(torch.nn.Module):
 
         lr: for this step, by default the optimizer's. Raises RuntimeError if a forward of this step had no backward.
         """
+        lr = None if lr is None else _arguments.number("lr", lr)
         self._take_outputs()
-        self._remote.step(None if lr is None else float(lr))
+        self._remote.step(lr)
 
     def zero_grad(self, set_to_none=True):
         """Drops the current step: the gradients on the server since the last `step()`.
@@ -307,11 +282,15 @@ class RemoteStage(torch.nn.Module):
         self._leave()
 
     def _leave(self):
+        self._close_with(self._remote.end if self._folder is None else self._remote.leave)
+
+    def _close_with(self, close):
         _open_stages.discard(self)
-        if self._keeps:
-            self._remote.leave()
-        else:
-            self._remote.end()
+        try:
+            close()
+        finally:
+            if self._folder is not None:
+                self._folder.release()
 
     def end(self):
         """Ends the run: the server forgets it and its checkpoints.
@@ -319,8 +298,7 @@ class RemoteStage(torch.nn.Module):
             >>> stage.end()
         """
         self._take_what_comes()
-        _open_stages.discard(self)
-        self._remote.end()
+        self._close_with(self._remote.end)
 
     def __enter__(self):
         return self

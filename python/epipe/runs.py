@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 
+from . import _arguments
 from .run_metrics import Metrics
 
 
@@ -42,6 +43,12 @@ def program():
 
 
 _ON_BY_DEFAULT = ("shuffle",)  # flags that are turned off: --no-shuffle
+
+
+def _named_flags(config):
+    if not hasattr(config, "items") or not all(isinstance(name, str) for name in config):
+        raise TypeError(f"config: expected a dictionary of flags by name, got {config!r}")
+    return {name.replace("-", "_"): value for name, value in config.items()}
 
 
 def _flags(config):
@@ -100,7 +107,7 @@ def train(config, echo=True):
     echo: print the program's output while it runs. It runs as a separate process: Ctrl-C lets it save, then raises
     KeyboardInterrupt. Raises `ProgramFailed` with the program's reason.
     """
-    config = {name.replace("-", "_"): value for name, value in dict(config).items()}
+    config = _named_flags(config)
     if not config.get("run_dir"):
         raise ValueError("config: expected run_dir, the folder for what the run writes")
     config["run_dir"] = os.path.abspath(os.fspath(config["run_dir"]))
@@ -116,7 +123,7 @@ def plan(config):
         >>> plan["flags"]["place"]
         [0, 1, 0]
     """
-    return json.loads(_run(["plan", "--json", *_flags(config)], echo=False).splitlines()[-1])
+    return json.loads(_run(["plan", "--json", *_flags(_named_flags(config))], echo=False).splitlines()[-1])
 
 
 def metrics(run_dir):
@@ -125,7 +132,7 @@ def metrics(run_dir):
         >>> [line["step"] for line in epipe.metrics("runs/first") if line["kind"] == "step"]
         [0, 1, 2]
     """
-    path = pathlib.Path(run_dir) / "metrics.jsonl"
+    path = pathlib.Path(_arguments.path("run_dir", run_dir)) / "metrics.jsonl"
     if not path.exists():
         raise FileNotFoundError(f"{path}: expected the metrics of a run; `epipe train --run-dir {run_dir}` writes them")
     lines = Metrics()
@@ -143,7 +150,7 @@ def report(run_dir, output=None):
         >>> epipe.report("runs/first").name
         'report.html'
     """
-    runs = [os.fspath(run_dir)] if isinstance(run_dir, (str, os.PathLike)) else [os.fspath(run) for run in run_dir]
+    runs = [_arguments.path("run_dir", run) for run in (run_dir if isinstance(run_dir, (list, tuple)) else [run_dir])]
     if not runs:
         raise ValueError("run_dir: expected a run directory or several, got none")
     default = pathlib.Path(runs[0]) / "report.html" if len(runs) == 1 else pathlib.Path("comparison.html")

@@ -3,6 +3,7 @@
 #include <pybind11/stl.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <mutex>
 #include <stdexcept>
 
@@ -59,11 +60,22 @@ RemoteStageOptions options_of(const py::dict& given) {
   return o;
 }
 
+// gRPC's threads stay in the process that started them, and a child that was forked later would wait for them without end.
+void require_no_fork_since_the_first_stage() {
+  static std::atomic<pid_t> first{0};
+  pid_t process = 0;
+  if (first.compare_exchange_strong(process, ::getpid()) || process == ::getpid()) return;
+  throw std::runtime_error(
+      "this process was forked after an epipe.RemoteStage had been made in its parent, which gRPC does not survive; start it by "
+      "multiprocessing's method \"spawn\", or fork before the first stage is made");
+}
+
 // A stage that Python threads use one at a time, with the GIL released, and only in the process that made it.
 class SharedStage {
  public:
   explicit SharedStage(const py::dict& given) {
     RemoteStageOptions options = options_of(given);
+    require_no_fork_since_the_first_stage();
     const py::gil_scoped_release unlocked;
     stage_ = std::make_unique<RemoteStage>(std::move(options));
   }
@@ -78,7 +90,9 @@ class SharedStage {
   template <typename Work>
   auto call(const Work& work) {
     if (::getpid() != process_)
-      throw std::runtime_error("this epipe.RemoteStage was made before the process forked; make a new one in the child");
+      throw std::runtime_error(
+          "this epipe.RemoteStage was made before the process forked, and belongs to the parent; a process started by multiprocessing's "
+          "method \"spawn\" can make its own");
     const py::gil_scoped_release unlocked;
     const std::lock_guard lock(mutex_);
     return work(*stage_);

@@ -93,6 +93,13 @@ class ARun(TempFolder):
             self.train(no_such_flag=1)
         with self.assertRaisesRegex(ValueError, "expected run_dir"):
             epipe.train({"model": "mlp"})
+        for wrong in (3, None, ["--model"], {3: 4}):
+            for call in (epipe.train, epipe.plan):
+                with self.assertRaisesRegex(TypeError, "config: expected a dictionary of flags by name"):
+                    call(wrong)
+        for call in (epipe.metrics, epipe.report):
+            with self.assertRaisesRegex(TypeError, "run_dir: expected a path, got 3"):
+                call(3)
         with self.assertRaisesRegex(FileNotFoundError, "expected the metrics of a run"):
             epipe.metrics(self.folder / "none")
         with self.assertRaises(epipe.ProgramFailed):

@@ -43,6 +43,7 @@ RemoteStage::RemoteStage(PeerConnector& connector, RemoteStageConfig config)
   }
   const auto now = std::chrono::system_clock::now().time_since_epoch();
   attempt_ = static_cast<std::uint64_t>(std::chrono::duration_cast<std::chrono::milliseconds>(now).count());
+  require_same_run();
   try {
     connect();
   } catch (const transport::Refused& refused) {  // it runs, and may still be busy with this client's previous connection
@@ -52,6 +53,13 @@ RemoteStage::RemoteStage(PeerConnector& connector, RemoteStageConfig config)
 }
 
 RemoteStage::~RemoteStage() { close_channels(); }
+
+// Before the server hears of this run: it would keep a session with these settings, and refuse the right ones.
+void RemoteStage::require_same_run() const {
+  if (config_.checkpoints.empty() || !config_.require_same_run) return;
+  const auto steps = checkpoints_.verify().whole;
+  if (!steps.empty()) config_.require_same_run(checkpoints_.load(steps.back()).config);
+}
 
 template <typename Work>
 void RemoteStage::with_recovery(const Work& work) {

@@ -108,6 +108,7 @@ class RemoteStage {
   static codec::State copy_of(const codec::State& state);
   template <typename Work>
   void with_recovery(const Work& work);
+  void require_same_run() const;
   void recover(const std::string& reason);
   void connect();
   void close_channels();

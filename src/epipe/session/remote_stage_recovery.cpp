@@ -117,7 +117,6 @@ bool RemoteStage::go_back(const ConfigureReply& reply) {
 void RemoteStage::restore(std::uint64_t step) {
   peer_->send(RestoreCommand{step});
   Checkpoint checkpoint = checkpoints_.load(step);
-  if (config_.require_same_run) config_.require_same_run(checkpoint.config);
   peer_->recv<RestoreReply>();
   steps_done_ = step;
   encoders_ = std::move(checkpoint.encoders);
@@ -180,7 +179,8 @@ void RemoteStage::set_encoders() {
 }
 
 void RemoteStage::recover(const std::string& reason) {
-  config_.note(fmt::format("lost after step {}: {}; connecting again", steps_done_, reason));
+  const bool lost = started_;  // otherwise it was not connected yet, perhaps because the server still ends an earlier session
+  if (lost) config_.note(fmt::format("lost after step {}: {}; connecting again", steps_done_, reason));
   close_channels();
   std::string last = reason;
   const Stopwatch watch;
@@ -193,7 +193,7 @@ void RemoteStage::recover(const std::string& reason) {
     }
     try {
       connect();
-      config_.note(fmt::format("connected again, going on after step {}", steps_done_));
+      if (lost) config_.note(fmt::format("connected again, going on after step {}", steps_done_));
       return;
     } catch (const transport::Refused& refused) {
       if (is_final(refused)) throw;
