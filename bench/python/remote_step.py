@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
 """A training step with the middle of MobileNetV2 on a server: `epipe train --connect` against the same work from Python; prints a table.
 
-    [BATCH=32 EDGE=64] PYTHONPATH=build/python bench/python/remote_step.py [SPEC...]
+    [BATCH=32 EDGE=64 ROUNDS=7] PYTHONPATH=build/python bench/python/remote_step.py [SPEC...]
 
-Same layers with the client, batch, micro-batches, codec, one thread for each operator, one server. Both take turns; a round's figure is the median
-of its steps after the first three, and the best round of each counts."""
+Same layers with the client, batch, micro-batches, codec, one thread for each operator, one server; from Python once with stage(x) and once with
+stage.submit(x). They take turns, each round in another order; a round's figure is the median of its steps after the first three. The table has the
+best round of each, the rates of Python that follow, and the lowest and highest rate of stage(x) within a single round."""
 import json
 import os
 import pathlib
@@ -23,8 +24,8 @@ import epipe
 sys.path.insert(0, str(pathlib.Path(__file__).parents[2] / "tests" / "python"))
 from support import Server  # noqa: E402
 
-ROUNDS, STEPS, CHUNKS, CUTS = 5, 12, 4, (1, 19)
-BATCH, EDGE = int(os.environ.get("BATCH", 32)), int(os.environ.get("EDGE", 64))
+STEPS, CHUNKS, CUTS = 12, 4, (1, 19)
+BATCH, EDGE, ROUNDS = (int(os.environ.get(name, default)) for name, default in (("BATCH", 32), ("EDGE", 64), ("ROUNDS", 7)))
 
 
 def program_step(server, spec, folder):
@@ -38,7 +39,7 @@ def program_step(server, spec, folder):
     return statistics.median([line["seconds"] for line in lines if line["kind"] == "step"][3:])
 
 
-def module_step(server, spec, images, labels):
+def module_step(server, spec, images, labels, submit):
     torch.manual_seed(1)
     net = torchvision.models.mobilenet_v2(num_classes=10)
     front = net.features[:1]
@@ -51,8 +52,9 @@ def module_step(server, spec, images, labels):
         for _ in range(STEPS):
             begin = time.perf_counter()
             optimizer.zero_grad()
-            results = [stage.submit(front(part)) for part in images.chunk(CHUNKS)]
-            losses = [torch.nn.functional.cross_entropy(head(r.result()), t) / CHUNKS for r, t in zip(results, labels.chunk(CHUNKS))]
+            sent = [(stage.submit if submit else stage)(front(part)) for part in images.chunk(CHUNKS)]
+            outputs = (one.result() if submit else one for one in sent)
+            losses = [torch.nn.functional.cross_entropy(head(y), t) / CHUNKS for y, t in zip(outputs, labels.chunk(CHUNKS))]
             sum(losses).backward()
             optimizer.step()
             stage.step()
@@ -71,11 +73,20 @@ def main():
             numpy.save(folder / "data" / f"{split}_x.npy", images[:count].numpy())
             numpy.save(folder / "data" / f"{split}_y.npy", labels[:count].numpy())
         server = Server(folder, "--max-sessions", "8").start()
-        print("| codec | epipe train: ms per step | Python | rate of Python |\n|---|---|---|---|")
+        ways = {"program": lambda spec: program_step(server, spec, folder),
+                "stage": lambda spec: module_step(server, spec, images[:BATCH], labels[:BATCH], submit=False),
+                "submit": lambda spec: module_step(server, spec, images[:BATCH], labels[:BATCH], submit=True)}
+        print("| codec | `epipe train --connect` | `stage(x)` | `stage.submit(x)` | rate of `stage(x)` | in single rounds | rate of `submit` |")
+        print("|---|---|---|---|---|---|---|")
         for spec in sys.argv[1:] or ["none", "ec:2", "dct:1"]:
-            rounds = [(program_step(server, spec, folder), module_step(server, spec, images[:BATCH], labels[:BATCH])) for _ in range(ROUNDS)]
-            program, module = (min(side) for side in zip(*rounds))
-            print(f"| {spec} | {1000 * program:.0f} | {1000 * module:.0f} | {program / module:.2f} |", flush=True)
+            rounds = []
+            for i in range(ROUNDS):
+                order = [*ways][i % 3:] + [*ways][:i % 3]
+                rounds.append({way: ways[way](spec) for way in order})
+            program, stage, submit = (min(one[way] for one in rounds) for way in ways)
+            single = sorted(one["program"] / one["stage"] for one in rounds)
+            print(f"| {spec} | {1000 * program:.0f} | {1000 * stage:.0f} | {1000 * submit:.0f} | {program / stage:.2f} | "
+                  f"{single[0]:.2f} to {single[-1]:.2f}, median {statistics.median(single):.2f} | {program / submit:.2f} |", flush=True)
         server.stop()
 
 
