@@ -7,7 +7,7 @@ MODEL, JAVA, KIND = sys.argv[1:4]
 SEEDS = int(sys.argv[4]) if len(sys.argv) > 4 else 3
 ONLY = sys.argv[5].split() if len(sys.argv) > 5 else None  # specs of activations
 CODECS = [("none", "none"), ("uniform:4", "uniform:4"), ("sort:3+1", "sort:3+1"), ("ec:4", "ec:4"), ("ec:3", "ec:3"), ("ec:2", "ec:2"), ("ec:1", "ec:0.5"),
-          ("dct:1", "dct:0.5"), ("auto:4", "auto:4"), ("auto:3", "auto:3"), ("auto:2", "auto:2"), ("auto:1", "auto:0.5"), ("auto:2", "auto:1")]
+          ("dct:1", "dct:0.5"), ("auto:4", "auto:4"), ("auto:3", "auto:3"), ("auto:2", "auto:2"), ("auto:1", "auto:0.5"), ("auto:2", "auto:1"), ("auto", "auto")]
 COMMON = ["--model", f"hf:{MODEL}", "--data", f"text:{JAVA}", "--max-length", "256", "--cuts", "block.1,block.7", "--place", "0,1,0", "--chunks", "2",
           "--batch", "16", "--optimizer", "adamw", "--lr-schedule", "linear", "--clip", "1", "--devices", "cuda:0,cuda:0", "--precision", "bf16",
           "--data-part", "0.06", "--error-every", "50"]

@@ -1,6 +1,7 @@
 // Text before it is a data set: code points, words, byte pairs, TSV, GLUE's tasks.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <random>
@@ -119,11 +120,48 @@ TEST(Merges, AreThoseOfTheDefinition) {
     for (std::uint32_t rank = 0; rank < 12; ++rank, ++next) {  // a pair is made of tokens that exist by then, as in training
       table.add(static_cast<std::int32_t>(random() % next), static_cast<std::int32_t>(random() % next), {rank, next});
     }
-    TokenIds tokens(random() % 30);
-    for (auto& token : tokens) token = static_cast<std::int32_t>(random() % 4);
+    TokenIds tokens(round % 10 == 0 ? 200 + random() % 400 : random() % 30);
+    const auto letters = 1 + random() % 4;
+    for (auto& token : tokens) token = static_cast<std::int32_t>(random() % letters);
     TokenIds fast = tokens;
     merge_tokens(table, fast);
-    EXPECT_EQ(fast, merge_slowly(table, tokens));
+    EXPECT_EQ(fast, merge_slowly(table, tokens)) << tokens.size() << " tokens";
+  }
+}
+
+// The lowest rank, the leftmost among equals, one merge at a time.
+TokenIds merge_one_by_one(const MergeTable& table, TokenIds tokens) {
+  while (true) {
+    const Merge* best = nullptr;
+    std::size_t at = 0;
+    for (std::size_t i = 0; i + 1 < tokens.size(); ++i) {
+      const Merge* const merge = table.find(tokens[i], tokens[i + 1]);
+      if (merge != nullptr && (best == nullptr || merge->rank < best->rank)) best = merge, at = i;
+    }
+    if (best == nullptr) return tokens;
+    tokens[at] = best->token;
+    tokens.erase(tokens.begin() + static_cast<std::ptrdiff_t>(at) + 1);
+  }
+}
+
+// Candidates then come from right to left as well, and behind the rank that is being merged.
+TEST(Merges, GoByRankThenFromTheLeftWhateverTheOrderOfTheRanks) {
+  std::mt19937 random(3);
+  for (int round = 0; round < 60; ++round) {
+    std::vector<std::uint32_t> ranks(14);
+    for (std::uint32_t i = 0; i < ranks.size(); ++i) ranks[i] = i / (1 + round % 2);
+    std::shuffle(ranks.begin(), ranks.end(), random);
+    MergeTable table;
+    std::int32_t next = 3;
+    for (const std::uint32_t rank : ranks) {
+      table.add(static_cast<std::int32_t>(random() % next), static_cast<std::int32_t>(random() % next), {rank, next});
+      ++next;
+    }
+    TokenIds tokens(round % 2 == 0 ? 256 + random() % 200 : random() % 256);
+    for (auto& token : tokens) token = static_cast<std::int32_t>(random() % 3);
+    TokenIds fast = tokens;
+    merge_tokens(table, fast);
+    EXPECT_EQ(fast, merge_one_by_one(table, tokens)) << tokens.size() << " tokens";
   }
 }
 

@@ -28,8 +28,8 @@ class MergeTable {
   std::unordered_map<std::uint64_t, Merge> merges_;
 };
 
-// Merges neighbours, lowest rank first and leftmost first among equals, until no pair is in the table. n log n for n tokens, because a
-// word may be as long as the text.
+// Merges neighbours, lowest rank first and leftmost first among equals, until no pair is in the table. A word may be as long as the text:
+// n log n for n tokens, and in proportion to n where the candidates of a rank come from left to right, as in a letter that is repeated.
 void merge_tokens(const MergeTable& table, std::vector<std::int32_t>& tokens);
 
 }  // namespace epipe::data
