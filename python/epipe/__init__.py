@@ -44,8 +44,7 @@ from .run_metrics import Metrics
 from .runs import ProgramFailed, metrics, plan, program, report, train
 
 __version__ = _build_info.VERSION
-__all__ = [
-    "AsyncOutput",
+__all__ = [  # not AsyncOutput, which nobody makes: help(epipe) would repeat the 4,800 lines of torch.Tensor's
     "Codec",
     "Cut",
     "DEFAULT_CODEC",

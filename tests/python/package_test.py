@@ -54,13 +54,22 @@ class ThePackage(TempFolder):
         stub = ast.parse((PACKAGE / "__init__.pyi").read_text())
         named = {node.name: node for node in stub.body if isinstance(node, (ast.FunctionDef, ast.ClassDef))}
         constants = {node.target.id for node in stub.body if isinstance(node, ast.AnnAssign)}
+        (exported,) = [node.value for node in stub.body if isinstance(node, ast.Assign) and node.targets[0].id == "__all__"]
+        self.assertEqual(ast.literal_eval(exported), epipe.__all__)
         self.assertEqual(set(epipe.__all__) - set(named) - constants, set())
         for name in epipe.__all__:
             thing = getattr(epipe, name)
-            if not inspect.isfunction(thing):
-                continue
-            with self.subTest(name):
-                self.assertEqual([argument.arg for argument in named[name].args.args], list(inspect.signature(thing).parameters))
+            pairs = {name: (named[name], thing)} if inspect.isfunction(thing) else {}
+            if inspect.isclass(thing):
+                methods = {node.name: node for node in named[name].body if isinstance(node, ast.FunctionDef)}
+                pairs = {f"{name}.{key}": (methods.get(key), value) for key, value in vars(thing).items()
+                         if inspect.isfunction(value) and (key in methods or not key.startswith("_") and not hasattr(torch.nn.Module, key))}
+            for full_name, (stub_node, value) in pairs.items():
+                with self.subTest(full_name):
+                    self.assertIsNotNone(stub_node)
+                    arguments = stub_node.args
+                    every = [*arguments.args, *filter(None, [arguments.vararg]), *arguments.kwonlyargs]
+                    self.assertEqual([argument.arg for argument in every], list(inspect.signature(value).parameters))
 
     def test_has_an_example_for_everything(self):
         for name in epipe.__all__:

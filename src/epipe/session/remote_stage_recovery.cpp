@@ -179,8 +179,8 @@ void RemoteStage::set_encoders() {
 }
 
 void RemoteStage::recover(const std::string& reason) {
-  const bool lost = started_;  // otherwise it was not connected yet, perhaps because the server still ends an earlier session
-  if (lost) config_.note(fmt::format("lost after step {}: {}; connecting again", steps_done_, reason));
+  const bool reconnecting = started_;  // otherwise it was not connected yet, perhaps because the server still ends an earlier session
+  if (reconnecting) config_.note(fmt::format("lost after step {}: {}; connecting again", steps_done_, reason));
   close_channels();
   std::string last = reason;
   const Stopwatch watch;
@@ -193,7 +193,7 @@ void RemoteStage::recover(const std::string& reason) {
     }
     try {
       connect();
-      if (lost) config_.note(fmt::format("connected again, going on after step {}", steps_done_));
+      if (reconnecting) config_.note(fmt::format("connected again, going on after step {}", steps_done_));
       return;
     } catch (const transport::Refused& refused) {
       if (is_final(refused)) throw;
