@@ -10,6 +10,7 @@
 #include "epipe/model/registry.h"
 #include "epipe/model/safetensors.h"
 #include "epipe/model/weights.h"
+#include "support/cuda.h"
 #include "support/integer_file.h"
 #include "support/program.h"
 #include "support/shared.h"
@@ -155,6 +156,34 @@ TEST_F(OwnFolder, EvalHasTheLossOfTheLogitsOfForward) {
   const auto at = eval.output.find(said);
   ASSERT_NE(at, std::string::npos) << eval.output;
   EXPECT_NEAR(std::stod(eval.output.substr(at + said.size())), loss, 2e-6) << eval.output;
+}
+
+TEST_F(OwnFolder, RunsOnTheDeviceThatIsNamed) {
+  put_ids({5, 6, 7});
+  const auto expected = generate();
+  EXPECT_EQ(generate("--devices cpu").output, expected.output);
+  ASSERT_EQ(forward().code, 0);
+  const auto logits = data::read_npy(folder.file("y.npy")).value();
+  EXPECT_EQ(forward("--devices cpu").code, 0);
+  EXPECT_TRUE(torch::equal(data::read_npy(folder.file("y.npy")).value(), logits));
+  expect_both(2, "expected cpu, cuda or cuda:N, got gpu", "--devices gpu");
+  expect_both(2, "there are", "--devices cuda:99");
+  write("text.txt", std::string(400, 'a'));
+  const auto eval = run("eval --model hf:gpt2 --data text:text.txt --max-length 8 --devices cuda:99");
+  EXPECT_EQ(eval.code, 2) << eval.output;
+  EXPECT_NE(eval.output.find("cuda:99, but there are"), std::string::npos) << eval.output;
+}
+
+TEST_F(OwnFolder, GivesTheSameOnAGpu) {
+  EPIPE_NEEDS_CUDA();
+  put_ids({5, 6, 7});
+  const auto expected = generate();
+  EXPECT_EQ(generate("--devices cuda").output, expected.output);
+  EXPECT_EQ(generate("--devices cuda --temperature 0.5").output, generate("--temperature 0.5").output);
+  ASSERT_EQ(forward().code, 0);
+  const auto logits = data::read_npy(folder.file("y.npy")).value();
+  ASSERT_EQ(forward("--devices cuda").code, 0);
+  EXPECT_LT((data::read_npy(folder.file("y.npy")).value() - logits).abs().max().item<float>(), 1e-4);
 }
 
 TEST_F(OwnFolder, GenerateTakesATextOrItsIds) {

@@ -6,6 +6,7 @@
 #include <fstream>
 
 #include "epipe/base/file.h"
+#include "epipe/model/safetensors.h"
 #include "serve/split.h"
 #include "support/tiny_tokenizer.h"
 
@@ -75,6 +76,19 @@ std::string expected_adapter(const Split& split) {
   return adapter_in(split.file("one"));
 }
 
+// Checkpoints have the thin matrices; what they are added to is beside them.
+void expect_frozen_once(const std::string& checkpoints) {
+  int frozen = 0;
+  for (const std::string& name : list_folder(checkpoints)) {
+    frozen += name.starts_with("frozen-") ? 1 : 0;
+    if (!name.starts_with("step-")) continue;
+    const auto file = model::read_safetensors(checkpoints + "/" + name + "/model.safetensors");
+    ASSERT_TRUE(file.ok()) << file.error().text();
+    for (const auto& [tensor, values] : file.value().tensors) EXPECT_NE(tensor.find("lora_"), std::string::npos) << tensor;
+  }
+  EXPECT_EQ(frozen, 1) << checkpoints;
+}
+
 TEST(LoraOnAServer, GivesTheAdapterOfOneProcess) {
   Split split(1);
   make_files(split);
@@ -97,6 +111,10 @@ TEST(LoraOnAServer, SurvivesTheDeathOfTheServer) {
   ASSERT_TRUE(client->running()) << client->log();
   split.server(0).signal(SIGKILL);
   split.server(0).wait(10);
+  expect_frozen_once(split.file("split/checkpoints"));
+  const auto sessions = testing::sessions_in(split.file("server-0"));
+  ASSERT_EQ(sessions.size(), 1U);
+  expect_frozen_once(split.file("server-0/" + sessions[0] + "/checkpoints"));
   split.start_server(0);
   ASSERT_EQ(client->wait(120), 0) << client->log();
   EXPECT_TRUE(adapter_in(split.file("split")) == expected);

@@ -27,9 +27,34 @@ Checkpoint some_checkpoint(std::uint64_t step) {
           "model=mlp"};
 }
 
+std::shared_ptr<const NamedTensors> some_frozen(std::uint64_t seed) {
+  torch::manual_seed(seed);
+  return std::make_shared<const NamedTensors>(NamedTensors{{"2.weight", torch::randn({40, 40}).to(torch::kBFloat16)}});
+}
+
+Checkpoint with_frozen(std::uint64_t step, const std::shared_ptr<const NamedTensors>& frozen) {
+  Checkpoint checkpoint = some_checkpoint(step);
+  checkpoint.frozen = frozen;
+  return checkpoint;
+}
+
+std::vector<std::string> frozen_folders(const std::string& folder) {
+  std::vector<std::string> names;
+  for (const std::string& name : list_folder(folder)) {
+    if (name.starts_with("frozen-")) names.push_back(name);
+  }
+  return names;
+}
+
+ino_t file_number(const std::string& path) {
+  struct stat status {};
+  EXPECT_EQ(::stat(path.c_str(), &status), 0) << path;
+  return status.st_ino;
+}
+
 TEST(Checkpoints, ComeBackAsTheyWereSaved) {
   const TempFolder folder;
-  const Checkpoints all(folder.path());
+  Checkpoints all(folder.path());
   for (const std::uint64_t step : {10U, 20U, 30U}) all.save(some_checkpoint(step));
   EXPECT_EQ(all.steps(), (std::vector<std::uint64_t>{20, 30}));
   const Checkpoint got = all.load(30);
@@ -41,13 +66,71 @@ TEST(Checkpoints, ComeBackAsTheyWereSaved) {
   expect_equal(got.encoders, expected.encoders);
 }
 
+TEST(Checkpoints, ShareOneFileOfFrozenParameters) {
+  const TempFolder folder;
+  const auto frozen = some_frozen(1);
+  Checkpoints all(folder.path());
+  all.save(with_frozen(10, frozen));
+  const auto names = frozen_folders(folder.path());
+  ASSERT_EQ(names.size(), 1U);
+  const std::string path = folder.file(names[0] + "/model.safetensors");
+  const ino_t written = file_number(path);
+  for (const std::uint64_t step : {20U, 30U}) all.save(with_frozen(step, frozen));
+  Checkpoints of_another_process(folder.path());
+  of_another_process.save(with_frozen(40, some_frozen(1)));
+  EXPECT_EQ(frozen_folders(folder.path()), names);
+  EXPECT_EQ(file_number(path), written) << "it was written once";
+  for (const std::uint64_t step : {30U, 40U}) {
+    const Checkpoint got = of_another_process.load(step);
+    expect_equal(got.model, some_checkpoint(step).model);
+    ASSERT_NE(got.frozen, nullptr);
+    expect_equal(*got.frozen, *frozen);
+    EXPECT_EQ(got.frozen->at("2.weight").scalar_type(), torch::kBFloat16);
+  }
+}
+
+TEST(Checkpoints, KeepFrozenParametersForAsLongAsOneNamesThem) {
+  const TempFolder folder;
+  Checkpoints all(folder.path());
+  all.save(with_frozen(10, some_frozen(1)));
+  all.save(with_frozen(20, some_frozen(2)));
+  EXPECT_EQ(frozen_folders(folder.path()).size(), 2U);
+  expect_equal(*all.load(10).frozen, *some_frozen(1));
+  expect_equal(*all.load(20).frozen, *some_frozen(2));
+  all.save(with_frozen(30, some_frozen(2)));
+  EXPECT_EQ(frozen_folders(folder.path()).size(), 1U) << "no checkpoint has the first ones";
+  expect_equal(*all.load(20).frozen, *some_frozen(2));
+  for (const std::uint64_t step : {40U, 50U}) all.save(some_checkpoint(step));
+  EXPECT_TRUE(frozen_folders(folder.path()).empty());
+  EXPECT_EQ(all.load(50).frozen, nullptr);
+}
+
+TEST(Checkpoints, WriteDamagedFrozenParametersAgain) {
+  for (const bool missing : {false, true}) {
+    const TempFolder folder;
+    Checkpoints(folder.path()).save(with_frozen(10, some_frozen(1)));
+    const std::string path = folder.file(frozen_folders(folder.path()).at(0) + "/model.safetensors");
+    ASSERT_EQ(missing ? ::unlink(path.c_str()) : ::truncate(path.c_str(), 100), 0);
+    Checkpoints all(folder.path());
+    EXPECT_EQ(all.verify().damaged, std::vector<std::uint64_t>{10});
+    all.save(with_frozen(20, some_frozen(1)));
+    EXPECT_EQ(all.verify().whole, (std::vector<std::uint64_t>{10, 20})) << "the first one is whole again, too";
+    expect_equal(*all.load(10).frozen, *some_frozen(1));
+  }
+}
+
 // Whatever byte of whatever file.
 TEST(Checkpoints, AreRefusedWhenAByteChanged) {
   const TempFolder folder;
-  const Checkpoints all(folder.path());
-  all.save(some_checkpoint(5));
+  Checkpoints all(folder.path());
+  torch::manual_seed(3);
+  all.save(with_frozen(5, std::make_shared<const NamedTensors>(NamedTensors{{"2.weight", torch::randn({3})}})));
+  std::vector<std::string> files = {frozen_folders(folder.path()).at(0) + "/model.safetensors"};
   for (const char* const name : {"model.safetensors", "optimizer.safetensors", "encoders.safetensors", "checksums.txt"}) {
-    const std::string path = folder.file(std::string("step-000000005/") + name);
+    files.push_back(std::string("step-000000005/") + name);
+  }
+  for (const std::string& name : files) {
+    const std::string path = folder.file(name);
     std::fstream file(path, std::ios::in | std::ios::out | std::ios::binary);
     const std::string good{std::istreambuf_iterator<char>(file), {}};
     ASSERT_FALSE(good.empty());
@@ -71,7 +154,7 @@ TEST(Checkpoints, AreRefusedWhenAByteChanged) {
 TEST(Checkpoints, ThatMissAFileOrAreCutShortAreDamaged) {
   for (const char* const name : {"model.safetensors", "optimizer.safetensors", "encoders.safetensors", "checksums.txt"}) {
     const TempFolder folder;
-    const Checkpoints all(folder.path());
+    Checkpoints all(folder.path());
     for (const std::uint64_t step : {10U, 20U}) all.save(some_checkpoint(step));
     const std::string path = folder.file(std::string("step-000000020/") + name);
     for (const bool missing : {false, true}) {
@@ -88,7 +171,7 @@ TEST(Checkpoints, ThatMissAFileOrAreCutShortAreDamaged) {
 TEST(Checkpoints, AreTheirOwnersAloneWhateverTheUmask) {
   const TempFolder folder;
   const mode_t before = ::umask(0);
-  Checkpoints(folder.file("run/checkpoints")).save(some_checkpoint(5));
+  Checkpoints(folder.file("run/checkpoints")).save(with_frozen(5, some_frozen(1)));
   ::umask(before);
   const auto mode = [&](const std::string& name) {
     struct stat status {};
@@ -99,6 +182,9 @@ TEST(Checkpoints, AreTheirOwnersAloneWhateverTheUmask) {
   for (const char* const name : {"model.safetensors", "optimizer.safetensors", "encoders.safetensors", "checksums.txt"}) {
     EXPECT_EQ(mode(std::string("checkpoints/step-000000005/") + name), 0600U) << name;
   }
+  const std::string frozen = "checkpoints/" + frozen_folders(folder.file("run/checkpoints")).at(0);
+  EXPECT_EQ(mode(frozen), 0700U);
+  EXPECT_EQ(mode(frozen + "/model.safetensors"), 0600U);
 }
 
 TEST(Checkpoints, ThatDoNotFitAreNotBegunAndLeaveTheOthersAsTheyWere) {
@@ -106,7 +192,7 @@ TEST(Checkpoints, ThatDoNotFitAreNotBegunAndLeaveTheOthersAsTheyWere) {
   Checkpoints(folder.path()).save(some_checkpoint(10));
   std::uint64_t one = 0;
   for (const auto& [name, tensor] : some_checkpoint(20).model) one += tensor.nbytes();
-  const Checkpoints limited(folder.path(), tree_bytes(folder.path()) + one);
+  Checkpoints limited(folder.path(), tree_bytes(folder.path()) + one);
   try {
     limited.save(some_checkpoint(20));
     FAIL() << "there is room for the model, but not for the optimizer";
@@ -115,7 +201,14 @@ TEST(Checkpoints, ThatDoNotFitAreNotBegunAndLeaveTheOthersAsTheyWere) {
   }
   EXPECT_EQ(list_folder(folder.path()), std::vector<std::string>{"step-000000010"});
   EXPECT_EQ(limited.verify().whole, std::vector<std::uint64_t>{10});
+  EXPECT_THROW(limited.save(with_frozen(20, some_frozen(1))), std::runtime_error);
+  EXPECT_EQ(list_folder(folder.path()), std::vector<std::string>{"step-000000010"}) << "frozen parameters count, and are not written alone";
   Checkpoints(folder.path(), 3 * tree_bytes(folder.path())).save(some_checkpoint(20));
+  Checkpoints roomy(folder.path(), 1 << 20);
+  const auto frozen = some_frozen(1);
+  roomy.save(with_frozen(30, frozen));
+  const std::uint64_t kept = tree_bytes(folder.path());
+  Checkpoints(folder.path(), kept + 1000).save(with_frozen(40, frozen));
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 #include <limits>
 #include <nlohmann/json.hpp>
 
+#include "epipe/model/adaptation.h"
 #include "epipe/train/local_setup.h"
 #include "support/train_run.h"
 #include "support/training.h"
@@ -60,6 +61,59 @@ TEST(LocalTrainer, AnUpdateThatIsKnownBeforeTheGradientsGivesTheSameState) {
   expect_equal(one.model, other.model);
   expect_equal(one.optimizer, other.optimizer);
   expect_equal(one.encoders, other.encoders);
+}
+
+train::Plan half_frozen() {
+  train::Plan half = plan();
+  half.frozen = {0, 2};
+  half.optimizer = "adamw";
+  return half;
+}
+
+std::unique_ptr<LocalTrainer> half_frozen_trainer() {
+  auto architecture = architecture_of("cnn", kImages);
+  model::Adaptation adaptation;
+  adaptation.frozen = half_frozen().frozen;
+  model::adapt(architecture, adaptation);
+  return make_local_trainer(train::resolve(half_frozen(), architecture), {});
+}
+
+TEST(LocalTrainer, SharesFrozenParametersAmongItsCheckpoints) {
+  const auto trainer = half_frozen_trainer();
+  begin(*trainer);
+  const Checkpoint first = trainer->checkpoint();
+  trainer->connect({}, transport::kNoTimeout);
+  const auto step = [](LocalTrainer& one, std::uint64_t number) {
+    one.forward_backward(random_batch(kImages, 12, number), {0, number});
+    one.commit(number, {0.01, 1, false});
+  };
+  step(*trainer, 0);
+  const Checkpoint second = trainer->checkpoint();
+  ASSERT_NE(first.frozen, nullptr);
+  EXPECT_EQ(second.frozen, first.frozen) << "the same object, so that it is written once";
+  NamedTensors all = second.model;
+  all.insert(second.frozen->begin(), second.frozen->end());
+  EXPECT_EQ(all.size(), second.model.size() + second.frozen->size()) << "nothing is in both";
+  expect_equal(all, trainer->weights());
+
+  Checkpoint copy = second;  // as it would be in a file
+  for (auto* const tensors : {&copy.model, &copy.optimizer, &copy.encoders}) {
+    for (auto& [name, tensor] : *tensors) tensor = tensor.clone();
+  }
+  auto frozen = *second.frozen;
+  for (auto& [name, tensor] : frozen) tensor = tensor.clone();
+  copy.frozen = std::make_shared<const NamedTensors>(std::move(frozen));
+  const auto other = half_frozen_trainer();
+  other->restore(copy);
+  other->connect({}, transport::kNoTimeout);
+  for (LocalTrainer* const one : {trainer.get(), other.get()}) step(*one, 1);
+  expect_equal(trainer->weights(), other->weights());
+  expect_equal(trainer->checkpoint().optimizer, other->checkpoint().optimizer);
+
+  copy.frozen = nullptr;
+  EXPECT_THROW(other->restore(copy), std::runtime_error) << "a checkpoint without them is not whole";
+  begin(*trainer);
+  EXPECT_NE(trainer->checkpoint().frozen, first.frozen) << "a run that begins anew may have others";
 }
 
 TEST(LocalTrainer, BeginsWithAllItsLayersOrNotAtAll) {

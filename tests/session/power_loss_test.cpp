@@ -5,6 +5,7 @@
 #include <torch/torch.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cstdarg>
 #include <optional>
@@ -130,6 +131,14 @@ Checkpoint checkpoint_of(std::uint64_t step, std::int64_t values) {
   return {step, {{"weight", torch::randn({values})}}, {{"momentum", torch::randn({3, 4})}}, {{"cut0/forward/p", torch::randn({5})}}, "m"};
 }
 
+// Those of two runs: the second begins anew in the folder of the first.
+Checkpoint with_frozen(std::uint64_t step, std::uint64_t run) {
+  Checkpoint checkpoint = checkpoint_of(step, 8);
+  torch::manual_seed(run);
+  checkpoint.frozen = std::make_shared<const NamedTensors>(NamedTensors{{"embedding", torch::randn({30})}});
+  return checkpoint;
+}
+
 // Calls `work` with a folder, and returns what it asked of the disk.
 template <typename Work>
 std::vector<DiskCall> recorded(const Work& work) {
@@ -194,10 +203,40 @@ TEST(PowerLoss, LeavesAFolderThatTheNextCheckpointGoesInto) {
     for (const std::uint64_t step : {1U, 2U, 3U}) Checkpoints(folder + "/c").save(checkpoint_of(step, 8));
   });
   at_every_power_loss(calls, [&](const std::string& folder, std::size_t) {
-    const Checkpoints again(folder + "/c");
+    Checkpoints again(folder + "/c");
     again.save(checkpoint_of(4, 8));
     EXPECT_EQ(again.verify().whole.back(), 4U);
     EXPECT_EQ(list_folder(folder + "/c").size(), again.steps().size()) << "nothing unfinished stays";
+  });
+}
+
+TEST(PowerLoss, LeavesFrozenParametersBesideEachCheckpointThatNamesThem) {
+  const std::vector<std::pair<std::uint64_t, std::uint64_t>> saves = {{1, 1}, {1, 2}, {2, 2}, {3, 2}};  // step, run
+  const auto calls = recorded([&](const std::string& folder) {
+    for (const auto& [step, run] : saves) {
+      Checkpoints(folder + "/c").save(with_frozen(step, run));
+      recorder().note("saved");
+    }
+  });
+  at_every_power_loss(calls, [&](const std::string& folder, std::size_t count) {
+    const auto saved = std::count_if(calls.begin(), calls.begin() + static_cast<std::ptrdiff_t>(count),
+                                     [](const DiskCall& call) { return call.kind == Kind::kNote; });
+    Checkpoints left(folder + "/c");
+    const CheckpointList list = left.verify();
+    EXPECT_TRUE(list.damaged.empty()) << "its frozen parameters are on the disk before it has its name";
+    EXPECT_TRUE(saved == 0 || !list.whole.empty());
+    for (const std::uint64_t step : list.whole) {
+      const Checkpoint got = left.load(step);
+      ASSERT_NE(got.frozen, nullptr);
+      const bool first = torch::equal(got.frozen->at("embedding"), with_frozen(step, 1).frozen->at("embedding"));
+      expect_equal(*got.frozen, *with_frozen(step, first ? 1 : 2).frozen);
+    }
+    left.save(with_frozen(9, 3));
+    const auto names = list_folder(folder + "/c");
+    const auto frozen = std::count_if(names.begin(), names.end(), [](const std::string& name) { return name.starts_with("frozen-"); });
+    EXPECT_EQ(names.size(), left.steps().size() + static_cast<std::size_t>(frozen)) << "nothing unfinished stays";
+    EXPECT_LE(frozen, 2) << "nothing unused stays";
+    EXPECT_EQ(left.verify().whole.back(), 9U);
   });
 }
 

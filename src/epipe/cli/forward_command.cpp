@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "epipe/cli/command.h"
+#include "epipe/cli/device_flag.h"
 #include "epipe/cli/load_model.h"
 #include "epipe/data/npy.h"
 #include "epipe/model/hf_folder.h"
@@ -22,6 +23,7 @@ struct ForwardFlags {
   std::string attention_mask;
   std::string output;
   std::int64_t batch = 32;
+  std::string device = "cpu";
   int threads = 0;
 };
 
@@ -85,7 +87,8 @@ void check_tokens(const model::Registry& models, const ForwardFlags& flags, cons
   }
 }
 
-torch::Tensor forward_in_batches(const model::Model& model, const Inputs& in, std::int64_t batch) {
+// The outputs, on the CPU.
+torch::Tensor forward_in_batches(const model::Model& model, const Inputs& in, std::int64_t batch, const torch::Device& device) {
   const torch::NoGradGuard no_grad;
   std::vector<torch::Tensor> outputs;
   for (std::int64_t begin = 0; begin < in.x.size(0); begin += batch) {
@@ -93,11 +96,11 @@ torch::Tensor forward_in_batches(const model::Model& model, const Inputs& in, st
     layer::ForwardContext at;
     at.training = false;
     for (std::int64_t i = 0; i < size; ++i) at.samples.push_back(begin + i);
-    for (const auto& side : in.side) at.side.push_back(side.narrow(0, begin, size));
-    layer::Tensors x = {in.x.narrow(0, begin, size)};
+    for (const auto& side : in.side) at.side.push_back(side.narrow(0, begin, size).to(device));
+    layer::Tensors x = {in.x.narrow(0, begin, size).to(device)};
     for (const auto& layer : model.layers) x = layer->forward(x, at);
     if (x.size() != 1) throw Failure(fmt::format("expected one tensor from {}, got {}; return only the wanted one", model.name, x.size()));
-    outputs.push_back(x[0]);
+    outputs.push_back(x[0].to(torch::kCPU, torch::kFloat32));
   }
   return torch::cat(outputs);
 }
@@ -106,13 +109,14 @@ void run_forward(const model::Registry& models, const ForwardFlags& flags) {
   if (flags.input.empty() == flags.input_ids.empty()) throw UsageError("give --input for images, or --input-ids for text");
   const bool brings_weights = flags.model.starts_with("torchscript:") || model::hf_folder_of(flags.model);
   if (flags.weights.empty() && !brings_weights) throw UsageError("--weights is required");
+  check_device_exists("--devices", flags.device);
   if (flags.threads > 0) at::set_num_threads(flags.threads);
   try {
     if (!flags.input.empty() && models.takes_text(flags.model)) throw UsageError(flags.model + " reads text: give --input-ids");
     const Inputs in = flags.input.empty() ? read_token_ids(flags) : read_images(flags);
     if (!flags.input_ids.empty() && model::hf_folder_of(flags.model)) check_tokens(models, flags, in);
-    const auto model = load_model(models, {flags.model, flags.weights, flags.adapter}, in.spec);
-    auto y = forward_in_batches(model, in, flags.batch).to(torch::kFloat32);
+    const auto model = load_model(models, {flags.model, flags.weights, flags.adapter, flags.device}, in.spec);
+    auto y = forward_in_batches(model, in, flags.batch, torch::Device(flags.device));
     if (y.dim() == 3 && !in.side.empty()) y *= in.side[0].unsqueeze(-1);  // logits of tokens: zero at the padding
     value_or_fail(data::write_npy(flags.output, y));
     fmt::print("[{}] written to {}\n", fmt::join(y.sizes(), ", "), flags.output);
@@ -134,6 +138,7 @@ void add_forward_command(CLI::App& app, const train::Registry& registry) {
   command->add_option("--attention-mask", flags->attention_mask, "Text: 1 at tokens [B, T], .npy of integers; default: all 1");
   command->add_option("--output", flags->output, "The outputs, float32 .npy")->required();
   command->add_option("--batch", flags->batch, "Samples at a time")->check(positive_number())->capture_default_str();
+  command->add_option("--devices", flags->device, "The device that runs the model: cpu, cuda or cuda:N")->capture_default_str();
   command->add_option("--threads", flags->threads, "Threads inside an operator; 0: as LibTorch chooses")
       ->check(number_from_zero())
       ->capture_default_str();

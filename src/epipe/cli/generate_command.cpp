@@ -7,6 +7,7 @@
 #include <optional>
 
 #include "epipe/cli/command.h"
+#include "epipe/cli/device_flag.h"
 #include "epipe/cli/load_model.h"
 #include "epipe/data/npy.h"
 #include "epipe/data/text/tokenizer.h"
@@ -87,6 +88,7 @@ void run_generate(const model::Registry& models, GenerateFlags flags) {
   if (flags.prompt.empty() == flags.input_ids.empty()) throw UsageError("give --prompt, or --input-ids");
   const auto folder = model::hf_folder_of(flags.model.model);
   if (!folder) throw UsageError(fmt::format("expected a language model, hf:DIR, got {}", flags.model.model));
+  check_device_exists("--devices", flags.model.device);
   if (flags.threads > 0) at::set_num_threads(flags.threads);
   try {
     const auto config = model::hf_decoder_config(*folder);
@@ -99,12 +101,13 @@ void run_generate(const model::Registry& models, GenerateFlags flags) {
     spec.kind = data::DataSpec::Kind::kText;
     spec.shape = {1};
     const auto model = load_model(models, flags.model, spec);
+    const torch::Device device(flags.model.device);
     if (flags.json) {
-      fmt::print("{}\n", nlohmann::json{{"ids", model::generate(model, ids, flags.options)}}.dump());
+      fmt::print("{}\n", nlohmann::json{{"ids", model::generate(model, ids, flags.options, {}, device)}}.dump());
       return;
     }
     Printer printer(*tokenizer, ids);
-    model::generate(model, ids, flags.options, [&](std::int64_t id) { printer.add(id); });
+    model::generate(model, ids, flags.options, [&](std::int64_t id) { printer.add(id); }, device);
     printer.finish();
   } catch (const std::invalid_argument& error) {
     throw UsageError(error.what());
@@ -133,6 +136,7 @@ void add_generate_command(CLI::App& app, const train::Registry& registry) {
       ->capture_default_str();
   command->add_option("--seed", options.seed, "Seed of the draws")->capture_default_str();
   command->add_flag("--ignore-end", flags->ignore_end, "Continue after a token that ends the text");
+  command->add_option("--devices", flags->model.device, "The device that runs the model: cpu, cuda or cuda:N")->capture_default_str();
   command->add_option("--threads", flags->threads, "Threads inside an operator; 0: as LibTorch chooses")
       ->check(number_from_zero())
       ->capture_default_str();

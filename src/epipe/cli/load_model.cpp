@@ -33,9 +33,7 @@ data::DataSpec fitted(const model::Registry& models, data::DataSpec spec, const 
   return spec;
 }
 
-}  // namespace
-
-model::Model load_model(const model::Registry& models, const LoadedModel& named, const data::DataSpec& data) {
+model::Model read_model(const model::Registry& models, const LoadedModel& named, const data::DataSpec& data) {
   const std::string path = weights_of(named);
   if (path.empty() && named.adapter.empty()) return models.build_model(named.model, data);  // TorchScript brings its own
   auto weights = value_or_fail(model::read_weights(path));
@@ -51,6 +49,14 @@ model::Model load_model(const model::Registry& models, const LoadedModel& named,
   for (const auto& note : value_or_fail(model::load_weights(model, std::move(weights), model::NewParts::kNone))) {
     fmt::print(stderr, "note: {}\n", note);
   }
+  return model;
+}
+
+}  // namespace
+
+model::Model load_model(const model::Registry& models, const LoadedModel& named, const data::DataSpec& data) {
+  model::Model model = read_model(models, named, data);
+  for (const auto& layer : model.layers) layer->to(torch::Device(named.device));
   return model;
 }
 

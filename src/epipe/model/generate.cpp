@@ -9,20 +9,20 @@
 namespace epipe::model {
 namespace {
 
-// Logits [V] of the token that follows `ids`; tokens in the cache have been processed already.
-torch::Tensor next_logits(const Model& model, std::span<const std::int64_t> ids, layer::KeyValueCache& cache) {
+// Logits [V], on the CPU, of the token that follows `ids`; tokens in the cache have been processed already.
+torch::Tensor next_logits(const Model& model, std::span<const std::int64_t> ids, layer::KeyValueCache& cache, const torch::Device& device) {
   layer::ForwardContext at;
   at.training = false;
   at.samples = {0};
   at.cache = &cache;
   const auto count = static_cast<std::int64_t>(ids.size());
-  layer::Tensors x = {torch::tensor(at::ArrayRef<std::int64_t>(ids.data(), ids.size())).view({1, count})};
+  layer::Tensors x = {torch::tensor(at::ArrayRef<std::int64_t>(ids.data(), ids.size())).view({1, count}).to(device)};
   for (const auto& layer : model.layers) {
     if (layer == model.layers.back()) x[0] = x[0].narrow(1, x[0].size(1) - 1, 1);  // the head needs only the last token
     x = layer->forward(x, at);
   }
   cache.advance(count);
-  return x[0].to(torch::kFloat32).view({-1});
+  return x[0].to(torch::kCPU, torch::kFloat32).view({-1});
 }
 
 // Draws from the most likely tokens whose probabilities add up to `top_p`; `uniform` is in [0, 1).
@@ -39,13 +39,13 @@ std::int64_t draw(const torch::Tensor& logits, const GenerateOptions& options, f
 }  // namespace
 
 std::vector<std::int64_t> generate(const Model& model, std::vector<std::int64_t> ids, const GenerateOptions& options,
-                                   const std::function<void(std::int64_t)>& on_token) {
+                                   const std::function<void(std::int64_t)>& on_token, const torch::Device& device) {
   const torch::NoGradGuard no_grad;
   const std::uint64_t key = layer::key_of(options.seed, "generate");
   layer::KeyValueCache cache;
   std::span<const std::int64_t> unread = ids;
   for (std::int64_t i = 0; i < options.max_new_tokens; ++i) {
-    const auto logits = next_logits(model, unread, cache);
+    const auto logits = next_logits(model, unread, cache, device);
     const std::int64_t token =
         options.temperature > 0 ? draw(logits, options, layer::unit(key, ids.size())) : logits.argmax().item<std::int64_t>();
     ids.push_back(token);

@@ -17,8 +17,8 @@ struct GenerateOptions {
 };
 
 // Continues a text with a decoder that outputs logits, one token at a time, caching keys and values. Returns the prompt followed by the
-// new tokens. `on_token` sees every new token. The draws depend only on seed and position.
+// new tokens. `on_token` sees every new token. `device`: where the model is. The draws depend only on seed and position.
 std::vector<std::int64_t> generate(const Model& model, std::vector<std::int64_t> ids, const GenerateOptions& options,
-                                   const std::function<void(std::int64_t)>& on_token = {});
+                                   const std::function<void(std::int64_t)>& on_token = {}, const torch::Device& device = torch::kCPU);
 
 }  // namespace epipe::model

@@ -62,6 +62,7 @@ LocalTrainer::LocalTrainer(LocalTrainerConfig config)
   }
   make_versions();
   make_optimizers();
+  share_frozen();
   if (!config.replicas) return;
   Layers own;
   std::copy_if(layers_.begin(), layers_.end(), std::back_inserter(own), [](const auto& layer) { return layer != nullptr; });
@@ -437,11 +438,25 @@ void LocalTrainer::start_over() {
   make_optimizers();
   encoders_.clear();
   scaler_ = {};
+  share_frozen();
+}
+
+// A new object for checkpoints to share: the values may be others than before.
+void LocalTrainer::share_frozen() {
+  NamedTensors all;
+  for (const auto& layer : layers_) {
+    if (!layer) continue;
+    for (const auto& item : layer->named_parameters()) {
+      if (!item.value().requires_grad()) all[layer->full_name(item.key())] = item.value().detach();
+    }
+  }
+  frozen_ = all.empty() ? nullptr : std::make_shared<const NamedTensors>(std::move(all));
 }
 
 Checkpoint LocalTrainer::checkpoint() const {
   check_whole();
-  Checkpoint c{steps_done_, weights(), {}, encoders_, fingerprint_};
+  Checkpoint c{steps_done_, weights(), {}, encoders_, fingerprint_, frozen_};
+  if (frozen_) std::erase_if(c.model, [&](const auto& item) { return frozen_->contains(item.first); });
   for (std::size_t w = 0; w < optimizers_.size(); ++w) {
     if (!optimizers_[w]) continue;
     for (auto& [name, tensor] : optimizers_[w]->state()) c.optimizer[fmt::format("{}/{}", w, name)] = tensor;
@@ -458,7 +473,10 @@ void LocalTrainer::restore(const Checkpoint& c) {
   applied_ = false;
   disconnect();
   forget_step();
-  if (const auto loaded = model::load_into(c.model, weights()); !loaded) throw std::runtime_error(loaded.error().message);
+  NamedTensors all = c.model;
+  if (c.frozen) all.insert(c.frozen->begin(), c.frozen->end());
+  if (const auto loaded = model::load_into(all, weights()); !loaded) throw std::runtime_error(loaded.error().message);
+  share_frozen();
   restore_previous(c);
   for (std::size_t w = 0; w < optimizers_.size(); ++w) {
     const std::string prefix = fmt::format("{}/", w);

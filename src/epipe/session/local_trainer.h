@@ -108,6 +108,7 @@ class LocalTrainer {
  private:
   void make_versions();
   void make_optimizers();
+  void share_frozen();
   NamedParameters trained_parameters(int worker) const;
   void check_follows(const layer::Batch* batch, const pipeline::StepId& id) const;
   void check_at_once() const;
@@ -136,6 +137,7 @@ class LocalTrainer {
   std::unique_ptr<pipeline::Pipeline> pipeline_;                        // null while disconnected
   std::vector<std::unique_ptr<pipeline::ParameterVersions>> versions_;  // by stage, null for those of other processes; empty: no delay
   std::vector<std::unique_ptr<Optimizer>> optimizers_;                  // by worker, null for those of other processes
+  std::shared_ptr<const NamedTensors> frozen_;                          // see Checkpoint; null: every parameter is trained
   codec::State encoders_;                                               // as of the last commit
   LossScaler scaler_;
   std::uint64_t steps_done_ = 0;

@@ -27,8 +27,8 @@ constexpr std::size_t kMaxSampleDims = 8;
 constexpr std::uint64_t kMaxSampleValues = 1 << 26;
 
 // 1, without a number, had the client's seed in every process; 2 compared the learning rate and the number of epochs; 3 trained all of a
-// model.
-constexpr int kCheckpointFormat = 4;
+// model; 4 wrote frozen parameters into every checkpoint.
+constexpr int kCheckpointFormat = 5;
 
 constexpr std::array<std::string_view, 10> kResolved = {"data",   "seed",          "cuts",  "codecs",    "loss_scaling",
                                                         "frozen", "first_trained", "delay", "in_flight", "schedule_costs"};
