@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <limits>
 #include <thread>
 
@@ -61,6 +62,24 @@ TEST(Direct, NamesTheTensorThatIsNotFiniteWhenTheStepIsOver) {
           << error.what();
     }
   }
+}
+
+// Else the one that comes second would find nothing here, go on to the gradients and blame those.
+TEST(Direct, NamesItToBothWorkersThatFinish) {
+  Direct direct(config());
+  direct.send({5, 0, false, false, {torch::full({3}, std::numeric_limits<float>::quiet_NaN())}});
+  std::atomic<int> named = 0;
+  const auto finish = [&] {
+    try {
+      direct.finish();
+    } catch (const std::runtime_error&) {
+      ++named;
+    }
+  };
+  std::thread other(finish);
+  finish();
+  other.join();
+  EXPECT_EQ(named, 2);
 }
 
 TEST(Direct, LetsNotANumberPassWhereItIsFlagged) {

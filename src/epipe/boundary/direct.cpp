@@ -53,10 +53,11 @@ std::vector<torch::Tensor> Direct::recv(std::uint64_t step, std::uint32_t micro_
 }
 
 void Direct::finish() {
+  const std::lock_guard checking(checking_);
   std::vector<Range> ranges;
   {
     const std::lock_guard lock(mutex_);
-    ranges.swap(unchecked_);
+    ranges = unchecked_;
   }
   for (const Range& range : ranges) {
     range.ready.take(range.ends);
@@ -67,6 +68,8 @@ void Direct::finish() {
                                            describe(config_, range.step, range.micro_batch), std::isnan(end) ? "NaN" : "Inf"));
     }
   }
+  const std::lock_guard lock(mutex_);
+  unchecked_.erase(unchecked_.begin(), unchecked_.begin() + static_cast<std::ptrdiff_t>(ranges.size()));
 }
 
 Traffic Direct::take_traffic() {

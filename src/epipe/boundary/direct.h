@@ -36,6 +36,7 @@ class Direct {
 
   BoundaryConfig config_;
   Queue<MicroBatchTensors> handed_over_;
+  std::mutex checking_;  // workers that finish at the same time name the same tensor, the first one
   std::mutex mutex_;  // guards the members below
   std::vector<Range> unchecked_;
   Traffic traffic_;

@@ -88,10 +88,11 @@ void Sender::finish_encoding() {
 
 // One wait for all of them.
 void Sender::check_encoded() {
+  const std::lock_guard checking(checking_);
   std::vector<Unchecked> all;
   {
     const std::lock_guard lock(mutex_);
-    all.swap(unchecked_);
+    all = unchecked_;
   }
   if (all.empty()) return;
   std::vector<torch::Tensor> faults;
@@ -105,6 +106,8 @@ void Sender::check_encoded() {
     throw std::runtime_error(fmt::format("{}: the tensor holds NaN, Inf or values beyond what {} represents; expected finite values",
                                          describe(config_, all[i].step, all[i].micro_batch), config_.codec));
   }
+  const std::lock_guard lock(mutex_);
+  unchecked_.erase(unchecked_.begin(), unchecked_.begin() + static_cast<std::ptrdiff_t>(all.size()));
 }
 
 void Sender::send(MicroBatchTensors micro_batch) {

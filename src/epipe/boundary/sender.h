@@ -82,6 +82,7 @@ class Sender {
     StreamEvent ready;
   };
   std::vector<Unchecked> unchecked_;
+  std::mutex checking_;  // workers that finish at the same time name the same tensor, the first one
   std::thread thread_;  // last: it uses all members above
 };
 
