@@ -157,9 +157,9 @@ class RemoteStage(torch.nn.Module):
 
     def _take_outputs(self, leave=0):
         """Waits for the oldest outputs of stage(x), so that at most `leave` are on their way."""
-        while len(self._on_their_way) > leave:
+        while len(oldest := list(self._on_their_way.values())) > leave:  # other threads take some as well
             try:
-                list(self._on_their_way.values())[0].values()
+                oldest[0].values()
             except (_epipe.ServerFailed, _epipe.ServerLost, _epipe.RolledBack):
                 raise
             except RuntimeError:

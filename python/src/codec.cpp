@@ -1,7 +1,10 @@
 // epipe.Codec and epipe.decode
 #include <pybind11/stl.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
+#include <cstdint>
+#include <cstring>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -16,6 +19,25 @@ namespace epipe::python {
 namespace {
 
 using State = std::map<std::string, torch::Tensor>;
+
+// Asks for pages of 2 MB where they fit: allocating small ones takes longer than most codecs. Only a hint.
+void use_huge_pages(char* begin, std::size_t size) {
+  constexpr std::uintptr_t kPage = std::uintptr_t{1} << 21U;
+  const std::uintptr_t first = (reinterpret_cast<std::uintptr_t>(begin) + kPage - 1) & ~(kPage - 1);
+  const std::uintptr_t last = (reinterpret_cast<std::uintptr_t>(begin) + size) & ~(kPage - 1);
+  if (first < last) static_cast<void>(::madvise(reinterpret_cast<void*>(first), last - first, MADV_HUGEPAGE));
+}
+
+// The GIL is held by the caller, but not while bytes are copied: nobody else knows the object yet.
+py::bytes copied(std::span<const std::byte> frame) {
+  auto made = py::reinterpret_steal<py::bytes>(PyBytes_FromStringAndSize(nullptr, static_cast<py::ssize_t>(frame.size())));
+  if (!made) throw py::error_already_set();
+  char* const begin = PyBytes_AS_STRING(made.ptr());
+  const py::gil_scoped_release unlocked;
+  use_huge_pages(begin, frame.size());
+  if (!frame.empty()) std::memcpy(begin, frame.data(), frame.size());
+  return made;
+}
 
 // A codec that several Python threads may use, one at a time.
 class SharedCodec {
@@ -39,7 +61,7 @@ class SharedCodec {
       lock.lock();
       frame = codec_->encode_view(x.detach(), frozen);
     }
-    return {reinterpret_cast<const char*>(frame.data()), frame.size()};
+    return copied(frame);
   }
 
   Codec::HeldFrame encode_view(const torch::Tensor& x, bool frozen) {
