@@ -225,7 +225,8 @@ TEST_F(OwnFolder, ABadConfigIsNamedByEveryCommandWithTheSameCode) {
     write("gpt2/config.json", changed.dump());
   };
   with("model_type", "mamba");
-  expect_both(2, "expected model_type gpt2, llama, qwen2");
+  expect_all("config.json: expected model_type gpt2, llama, qwen2");
+  expect_all("got \"mamba\"");
   with("n_head", 3);
   expect_both(2, "3 heads do not divide 16 features");
   with("activation_function", "relu");
@@ -285,6 +286,80 @@ TEST_F(OwnFolder, WeightsThatDoNotFitAreNamed) {
   expect_both(1, "gpt2/model.safetensors");
   ASSERT_TRUE(remove_tree(folder.file("gpt2/model.safetensors")));
   expect_both(1, "expected model.safetensors or model.safetensors.index.json in gpt2; neither is there");
+}
+
+// A run that cannot begin leaves no folder, whatever is wrong.
+TEST_F(OwnFolder, NothingIsHalfWritten) {
+  put_ids({1, 1, 1, 1});
+  write("text.txt", std::string(400, 'a'));
+  const auto expect_refused = [&](const std::string& message, const std::string& data = "text.txt") {
+    for (const std::string& command : {"train --model hf:gpt2 --max-length 8 --run-dir r --data text:" + data,
+                                       "eval --model hf:gpt2 --max-length 8 --data text:" + data}) {
+      const Outcome outcome = run(command);
+      EXPECT_EQ(outcome.code, 1) << outcome.output;
+      EXPECT_NE(outcome.output.find(message), std::string::npos) << "expected: " << message << "\ngot: " << outcome.output;
+      EXPECT_FALSE(is_folder(folder.file("r"))) << command;
+    }
+  };
+  write("bytes.txt", "some \xff text");
+  expect_refused("bytes.txt: expected UTF-8, got another byte at offset 5", "bytes.txt");
+  write("lines.jsonl", "{\"text\": \"\xff\"}\n");
+  expect_refused("lines.jsonl", "lines.jsonl");
+  const auto tokens = run("data tokens --tokenizer gpt2 lines.jsonl");
+  EXPECT_EQ(tokens.code, 1);
+  EXPECT_NE(tokens.output.find("lines.jsonl:1: expected UTF-8, got another byte at offset 10"), std::string::npos) << tokens.output;
+  const auto prompt = run("generate --model hf:gpt2 --prompt '\xff'");
+  EXPECT_EQ(prompt.code, 1);
+  EXPECT_NE(prompt.output.find("not UTF-8 at byte 0"), std::string::npos) << prompt.output;
+
+  json tokenizer = tiny_tokenizer();
+  tokenizer["pre_tokenizer"] = {{"type", "Metaspace"}};
+  write("gpt2/tokenizer.json", tokenizer.dump());
+  expect_refused("gpt2/tokenizer.json: pre_tokenizer: the type \"Metaspace\" is not supported; epipe has");
+  write("gpt2/tokenizer.json", tiny_tokenizer().dump());
+
+  auto changed = weights;
+  changed.erase("transformer.h.1.ln_1.weight");
+  changed["transformer.h.1.ln_9.weight"] = torch::ones({16});
+  put(changed);
+  const std::string named = "gpt2: the weights do not fit the model: \"transformer.h.1.ln_1.weight\": missing; \"transformer.h.1.ln_9.weight\": extra";
+  expect_refused(named);
+  expect_both(1, named);
+  EXPECT_FALSE(read_file(folder.file("y.npy"), 1 << 20).ok());
+}
+
+TEST_F(OwnFolder, AShardThatIsTruncatedOrMissingIsNamed) {
+  put_ids({1, 1, 1, 1});
+  write("text.txt", std::string(400, 'a'));
+  model::NamedTensors parts[2];
+  json map = json::object();
+  for (const auto& [name, tensor] : weights) {
+    const int part = name.find("h.1.") != std::string::npos ? 1 : 0;
+    parts[part][name] = tensor;
+    map[name] = "part-" + std::to_string(part) + ".safetensors";
+  }
+  for (int part = 0; part < 2; ++part) {
+    ASSERT_TRUE(model::write_safetensors(folder.file("gpt2/part-" + std::to_string(part) + ".safetensors"), parts[part]));
+  }
+  write("gpt2/model.safetensors.index.json", json{{"weight_map", map}}.dump());
+  ASSERT_TRUE(remove_tree(folder.file("gpt2/model.safetensors")));
+  expect_both(0, "");
+  ASSERT_TRUE(remove_tree(folder.file("y.npy")));
+  const auto expect_refused = [&](const std::string& message) {
+    expect_both(1, message);
+    const Outcome train = run("train --model hf:gpt2 --max-length 8 --run-dir r --data text:text.txt");
+    EXPECT_EQ(train.code, 1) << train.output;
+    EXPECT_NE(train.output.find(message), std::string::npos) << train.output;
+    EXPECT_FALSE(is_folder(folder.file("r")));
+    EXPECT_FALSE(read_file(folder.file("y.npy"), 1 << 20).ok());
+  };
+  const auto whole = read_file(folder.file("gpt2/part-1.safetensors"), 1 << 24).value();
+  for (const std::size_t bytes : {std::size_t{0}, std::size_t{5}, std::size_t{200}, whole.size() - 1}) {
+    write("gpt2/part-1.safetensors", std::string(reinterpret_cast<const char*>(whole.data()), bytes));
+    expect_refused("gpt2/part-1.safetensors");
+  }
+  ASSERT_TRUE(remove_tree(folder.file("gpt2/part-1.safetensors")));
+  expect_refused("gpt2/model.safetensors.index.json names part-1.safetensors, which is not there; fetch it as well");
 }
 
 class OwnAdapter : public OwnFolder {

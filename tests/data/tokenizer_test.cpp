@@ -222,6 +222,7 @@ TEST(Tokenizer, WhatItLacksIsNamedWithItsPlace) {
   expect_refused(tiny_with({{"pre_tokenizer", {{"type", "Sequence"}, {"pretokenizers", {{{"type", "ByteLevel"}}, {{"type", "Digits"}}}}}}}),
                  {"pre_tokenizer.pretokenizers[1]: nothing may follow ByteLevel"});
   expect_refused(tiny_with({{"model", {{"type", "Unigram"}}}}), {"model: ", "Unigram", "BPE and WordPiece"});
+  expect_refused(tiny_with({{"model", {{"type", "Unigram"}, {"vocab", {{"a", 0.0}}}}}}), {"model: ", "Unigram", "BPE and WordPiece"});
   expect_refused(tiny_with({{"model", {{"byte_fallback", true}}}}), {"model.byte_fallback"});
   expect_refused(tiny_with({{"model", {{"dropout", 0.1}}}}), {"model.dropout"});
   expect_refused(tiny_with({{"model", {{"end_of_word_suffix", "</w>"}}}}), {"model.end_of_word_suffix"});

@@ -117,6 +117,13 @@ TEST(Checkpoints, WriteDamagedFrozenParametersAgain) {
     EXPECT_EQ(all.verify().whole, (std::vector<std::uint64_t>{10, 20})) << "the first one is whole again, too";
     expect_equal(*all.load(10).frozen, *some_frozen(1));
   }
+  const TempFolder folder;
+  Checkpoints all(folder.path());
+  const auto frozen = some_frozen(1);
+  all.save(with_frozen(10, frozen));
+  for (const std::string& name : list_folder(folder.path())) ASSERT_TRUE(remove_tree(folder.file(name)));
+  all.save(with_frozen(20, frozen));
+  EXPECT_EQ(all.verify().whole, std::vector<std::uint64_t>{20}) << "somebody removed them while the run went on";
 }
 
 // Whatever byte of whatever file.

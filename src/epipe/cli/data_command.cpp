@@ -12,6 +12,7 @@
 #include "epipe/data/fetch/cifar10.h"
 #include "epipe/data/text/bpe.h"
 #include "epipe/data/text/tokenizer.h"
+#include "epipe/data/text/unicode.h"
 
 namespace epipe::cli {
 namespace {
@@ -28,6 +29,8 @@ struct TokensFlags {
 
 // The texts of one line of the file: one, or a pair.
 std::vector<std::string> texts_of(const std::string& line) {
+  const std::size_t valid = data::valid_utf8_bytes(line);
+  if (valid < line.size()) throw Failure(fmt::format("expected UTF-8, got another byte at offset {} of the line", valid));
   const nlohmann::json parsed = nlohmann::json::parse(line, nullptr, /*allow_exceptions=*/false);
   if (parsed.is_object() && parsed.contains("text") && parsed["text"].is_string()) return {parsed["text"].get<std::string>()};
   const nlohmann::json pair = parsed.is_object() ? parsed.value("pair", nlohmann::json()) : nlohmann::json();

@@ -46,9 +46,9 @@ model::Model read_model(const model::Registry& models, const LoadedModel& named,
   auto architecture = models.architecture(named.model, fitted(models, data, named.model, weights));
   model::adapt(architecture, adaptation);
   auto model = model::build(architecture);
-  for (const auto& note : value_or_fail(model::load_weights(model, std::move(weights), model::NewParts::kNone))) {
-    fmt::print(stderr, "note: {}\n", note);
-  }
+  const auto loaded = model::load_weights(model, std::move(weights), model::NewParts::kNone);
+  if (!loaded) throw Failure(fmt::format("{}: {}", path, loaded.error().message));
+  for (const auto& note : loaded.value()) fmt::print(stderr, "note: {}\n", note);
   return model;
 }
 

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "epipe/base/bounded_json.h"
+#include "epipe/base/printable.h"
 #include "epipe/model/config_fields.h"
 
 namespace epipe::model {
@@ -174,7 +175,9 @@ Result<DecoderConfig> parse_decoder_config(std::string_view text) {
   const json* const type = fields.find("model_type");
   const auto* const family =
       std::find_if(kFamilies.begin(), kFamilies.end(), [&](const auto& rule) { return type != nullptr && *type == rule.second; });
-  if (family == kFamilies.end()) return bad_file("expected model_type gpt2, llama, qwen2 or qwen3");
+  if (family == kFamilies.end()) {
+    return bad_file("expected model_type gpt2, llama, qwen2 or qwen3, got " + (type == nullptr ? "none" : printable(type->dump(), 40)));
+  }
   DecoderConfig c;
   if (family->first == Family::kGpt2) {
     read_gpt2(fields, c);

@@ -167,7 +167,8 @@ class Reader {
 void Checkpoints::save(const Checkpoint& checkpoint) {
   const std::string unfinished = fmt::format("{}/{}", folder_, kUnfinished);
   for (const std::string_view left : {kUnfinished, kDiscarded}) require(remove_tree(fmt::format("{}/{}", folder_, left)));
-  if (checkpoint.frozen != frozen_) require_frozen(checkpoint);
+  const bool is_there = !checkpoint.frozen || is_folder(folder_ + "/" + frozen_folder(frozen_checksum_));
+  if (checkpoint.frozen != frozen_ || !is_there) require_frozen(checkpoint);
   require_room(checkpoint, 0);
   require(make_private_folders(unfinished));
   const model::Metadata metadata = {{"step", std::to_string(checkpoint.step)}, {"config", checkpoint.config}};

@@ -46,14 +46,18 @@ class RememberedWords final : public WordModel {
   mutable std::array<Shard, kShards> shards_;
 };
 
+// BPE or WordPiece.
 std::string model_type(const Component& model) {
-  if (model.has("type")) return model.type();
-  return model.has("merges") ? "BPE" : "WordPiece";
+  if (!model.has("type")) return model.has("merges") ? "BPE" : "WordPiece";
+  const std::string type = model.type();
+  if (type != "BPE" && type != "WordPiece") model.unsupported("BPE and WordPiece");
+  return type;
 }
 
 }  // namespace
 
 TokenTable read_vocabulary(const Component& model) {
+  model_type(model);  // others have vocabularies of another form
   const Component vocab = model.at("vocab");
   if (!vocab.value().is_object()) vocab.fail("expected an object of token: id");
   TokenTable vocabulary;
@@ -68,9 +72,8 @@ TokenTable read_vocabulary(const Component& model) {
 std::unique_ptr<WordModel> make_word_model(const Component& model, const TokenTable& vocabulary, bool byte_level) {
   const std::string type = model_type(model);
   if (type == "BPE") return std::make_unique<RememberedWords>(make_bpe_model(model, vocabulary, byte_level));
-  if (type == "WordPiece" && byte_level) model.fail("WordPiece does not go with the pre-tokenizer ByteLevel");
-  if (type == "WordPiece") return std::make_unique<RememberedWords>(make_word_piece_model(model, vocabulary));
-  model.unsupported("BPE and WordPiece");
+  if (byte_level) model.fail("WordPiece does not go with the pre-tokenizer ByteLevel");
+  return std::make_unique<RememberedWords>(make_word_piece_model(model, vocabulary));
 }
 
 }  // namespace epipe::data
