@@ -1,38 +1,51 @@
 #!/usr/bin/env python3
-"""The table of bench/distance/README.md from results.jsonl: medians over the steps of all runs of a setting.
+"""The table of bench/distance/README.md from results.jsonl: medians over the rounds, in brackets the least and the most.
 
-Schedules: the share of what a step of T0 + 2L gives. delay-1: of the fastest rate without a delay, whatever the order."""
+A row's k-th line is its k-th round. Samples/s are by the median step. Shares compare with the same round, because the machine is not
+equally fast in all of them. Schedules: the share of what a step of T0 + 2L gives, T0 being the schedule's faster row without a delay.
+delay-1: the share of the fastest rate without a delay, whatever the order."""
 import json
 import pathlib
 import statistics
 import sys
 
+LATE = "delay-1"
 path = sys.argv[1] if len(sys.argv) > 1 else pathlib.Path(__file__).resolve().parent / "results.jsonl"
-rows = {}
+rounds = {}  # [(schedule, in flight, delay)] -> a line for each round
 for line in open(path):
     row = json.loads(line)
-    all_runs = rows.setdefault((row["schedule"], row["in_flight"], row["delay_ms"]), {"seconds": [], "chosen": set()})
-    all_runs["seconds"] += row["seconds"]
-    all_runs["chosen"].add(row["chosen"])
-delays = sorted({key[2] for key in rows})
-LATE = "delay-1"
-nearest = {}  # seconds of the faster step without a delay, by schedule
-for (schedule, _, delay), row in rows.items():
-    row["median"] = statistics.median(row["seconds"])
-    if delay == delays[0]:
-        nearest[schedule] = min(nearest.get(schedule, 1e9), row["median"])
-server_bound = min(row["median"] for key, row in rows.items() if key[2] == delays[0])
-print("| schedule | in flight | " + " | ".join(f"{delay:.0f} ms: samples/s | of T0 + 2L" for delay in delays) + " |")
+    rounds.setdefault((row["schedule"], row["in_flight"], row["delay_ms"]), []).append(row)
+seconds = {key: [statistics.median(row["seconds"]) for row in rows] for key, rows in rounds.items()}
+delays = sorted({key[2] for key in rounds})
+no_delay = {key[:2]: values for key, values in seconds.items() if key[2] == delays[0]}
+
+
+def least(of, k):
+    """Seconds of the fastest step without a delay, of the orders for which of(schedule) holds, in round k."""
+    return min(values[k] for (schedule, _), values in no_delay.items() if of(schedule) and k < len(values))
+
+
+def share(schedule, delay, k, step):
+    if schedule == LATE:
+        return least(lambda _: True, k) / step
+    return (least(lambda name: name == schedule, k) + 2 * (delay - delays[0]) / 1e3) / step
+
+
+def with_range(values, form):
+    middle = form(statistics.median(values))
+    return middle if len(values) == 1 else f"{middle} ({form(min(values))} to {form(max(values))})"
+
+
+print("| schedule | in flight | " + " | ".join(f"{delay:.0f} ms: samples/s | share" for delay in delays) + " |")
 print("|---|---|" + "---|---|" * len(delays))
-for schedule, in_flight in sorted({key[:2] for key in rows}):
+for schedule, in_flight in sorted({key[:2] for key in rounds}):
     cells = []
     for delay in delays:
-        row = rows.get((schedule, in_flight, delay))
-        if row is None:
+        key = (schedule, in_flight, delay)
+        if key not in rounds:
             cells += ["", ""]
             continue
-        bound = nearest[schedule] + 2 * (delay - delays[0]) / 1e3
-        chosen = f" ({', '.join(sorted(row['chosen'], key=int))})" if in_flight == "auto" else ""
-        share = server_bound / row["median"] if schedule == LATE else bound / row["median"]
-        cells += [f"{128 / row['median']:.1f}{chosen}", f"{share:.2f}"]
+        chosen = f"; {', '.join(sorted({row['chosen'] for row in rounds[key]}, key=int))} in flight" if in_flight == "auto" else ""
+        cells.append(f"{128 / statistics.median(seconds[key]):.1f}{chosen}")
+        cells.append(with_range([share(schedule, delay, k, step) for k, step in enumerate(seconds[key])], "{:.2f}".format))
     print(f"| `{schedule}` | {in_flight} | " + " | ".join(cells) + " |")

@@ -112,6 +112,7 @@ def main():
                 "torchgpipe": lambda: in_python(name, "torchgpipe", 1, flags.steps, flags.torchgpipe),
                 "epipe gpipe": lambda: in_epipe(flags.program, name, "gpipe", flags.steps, folder),
                 "epipe 1f1b": lambda: in_epipe(flags.program, name, "1f1b", flags.steps, folder),
+                "epipe zb-h1": lambda: in_epipe(flags.program, name, "zb-h1", flags.steps, folder),
             }
             times = {row: [] for row in rows}
             for _ in range(flags.rounds):

@@ -119,6 +119,62 @@ TEST(InFlight, IsPricedWithCodecsAndSharedCoresWhereTheyAreKnown) {
   EXPECT_GT(found.makespan, chosen({"1f1b", kClientServer, 16, costs}).makespan);
 }
 
+// The workers of a machine that had other work to do while it was measured.
+Costs faster(Costs costs, double factor) {
+  for (auto* const actions : {&costs.forward, &costs.backward}) {
+    for (double& seconds : *actions) seconds *= factor;
+  }
+  return costs;
+}
+
+TEST(InFlight, KeepsAFarServerBusyWhereActionsTakeLessThanItsOrderWasMadeFor) {
+  for (const std::string_view name : kBoth) {
+    for (const int m : {16, 32}) {
+      const Costs costs = split_learning(0.15);
+      const Costs fast = faster(costs, 0.65);
+      const double near = least_makespan(kClientServer, m, faster(split_learning(0), 0.65));
+      const auto seconds = [&](const InFlight& found) {
+        return simulate(generate(name, kClientServer, m, costs, found.in_flight).value(), fast).value().makespan;
+      };
+      EXPECT_GT(seconds(chosen({name, kClientServer, m, costs})), 1.1 * (near + 0.3)) << name << " " << m << ": the test must test something";
+      EXPECT_LE(seconds(chosen({name, kClientServer, m, costs, {}, nullptr, {fast}})), 1.05 * (near + 0.3)) << name << " " << m;
+    }
+  }
+}
+
+// The contract in other words: no number misses what is good by less, and no smaller one by as much.
+TEST(InFlight, IsGoodUnderAllCostsOrWorstByLeast) {
+  std::mt19937 generator(9);
+  const auto draw = [&](double most) { return std::uniform_real_distribution<double>(0.01, most)(generator); };
+  for (int trial = 0; trial < 50; ++trial) {
+    const int m = 2 + static_cast<int>(generator() % 12);
+    std::vector<Costs> all;
+    for (int c = 0; c < 3; ++c) {
+      all.push_back({{draw(1), draw(2), draw(1)}, {draw(1), draw(3), draw(1)}, {draw(1), draw(1)}, {draw(1), draw(1)}, {}, {}, {}});
+      all.back().delay = {draw(6), draw(6)};
+    }
+    std::vector<std::vector<double>> makespans;  // [k - 1][c]
+    std::vector<double> best(3, 1e9);
+    for (int k = 1; k <= m; ++k) {
+      const Schedule order = generate("1f1b", kClientServer, m, all[0], k).value();
+      auto& of_k = makespans.emplace_back();
+      for (std::size_t c = 0; c < 3; ++c) {
+        of_k.push_back(simulate(order, all[c]).value().makespan);
+        best[c] = std::min(best[c], of_k[c]);
+      }
+    }
+    const auto miss = [&](int k) {
+      double most = 1;
+      for (std::size_t c = 0; c < 3; ++c) {
+        most = std::max(most, makespans[static_cast<std::size_t>(k - 1)][c] / (best[c] * (c == 0 ? 1.01 : 1.03)));
+      }
+      return most;
+    };
+    const int found = chosen({"1f1b", kClientServer, m, all[0], {}, nullptr, {all[1], all[2]}}).in_flight;
+    for (int k = 1; k <= m; ++k) EXPECT_TRUE(k < found ? miss(k) > miss(found) : miss(k) >= miss(found)) << k << " instead of " << found;
+  }
+}
+
 TEST(InFlight, IsFoundAmongThousandsOfMicroBatches) {
   const InFlight found = chosen({"1f1b", kClientServer, kMaxChunks, split_learning(0.1)});
   EXPECT_LT(found.in_flight, 64);

@@ -26,12 +26,17 @@ const Arguments kLinkRun = {"--model",     "cnn", "--chunks",           "2",   "
                             "--seed",      "5",   "--momentum",         "0.9", "--codec", "sort:6+2",
                             "--max-steps", "8",   "--checkpoint-every", "2"};
 
-std::string weights_without_server(const Split& split, const Arguments& arguments) {
+std::string weights_of_one_process(const Split& split, const std::string& place, const Arguments& arguments) {
   std::string text;
   for (const auto& argument : arguments) text += " " + argument;
-  const auto one = run_program("train --place 0,1,0 --run-dir " + split.file("one") + text);
+  const std::string run_dir = split.file("one-" + std::to_string(std::hash<std::string>{}(place + text)));
+  const auto one = run_program("train --run-dir " + run_dir + (place.empty() ? "" : " --place " + place) + text);
   EXPECT_EQ(one.code, 0) << one.output;
-  return file_bytes(split.file("one/model.safetensors"));
+  return file_bytes(run_dir + "/model.safetensors");
+}
+
+std::string weights_without_server(const Split& split, const Arguments& arguments) {
+  return weights_of_one_process(split, "0,1,0", arguments);
 }
 
 Arguments client_of(const Split& split, const std::string& address, const Arguments& more) {
@@ -104,17 +109,46 @@ TEST(Link, WhatIsInFlightIsMeasuredBeforeTheRunAndRecorded) {
   EXPECT_TRUE(ended_with(split.file("run"), weights_without_server(split, kLinkRun)));
 }
 
-TEST(Link, AStalledLinkIsNoticedAndTheStepDoneAgain) {
+// Nor does it matter in how many stages, where they are, and in which order they run.
+TEST(Link, AFarServerEqualsOneStageBitForBitInEveryOrder) {
+  const Arguments exact = {"--model", "cnn", "--chunks", "4", "--batch", "32", "--seed", "5", "--momentum", "0.9", "--max-steps", "6"};
+  Split split(1);
+  split.start_server(0);
+  const Proxy proxy(split.port(0), std::chrono::milliseconds(20));
+  const std::string one_stage = weights_of_one_process(split, "", exact);
+  const std::string one_stage_late = weights_of_one_process(split, "", exact + Arguments{"--delay", "1"});
+  EXPECT_NE(one_stage, one_stage_late);
+  const std::vector<std::pair<Arguments, std::string>> orders = {{{"--schedule", "gpipe"}, one_stage},
+                                                                 {{"--schedule", "gpipe", "--in-flight", "auto"}, one_stage},
+                                                                 {{"--schedule", "1f1b"}, one_stage},
+                                                                 {{"--schedule", "1f1b", "--in-flight", "auto"}, one_stage},
+                                                                 {{"--delay", "1"}, one_stage_late}};
+  for (std::size_t i = 0; i < orders.size(); ++i) {
+    const auto& [order, expected] = orders[i];
+    const std::string run_dir = split.file("run-" + std::to_string(i));
+    const Arguments cut = {"train", "--connect", proxy.address(), "--tls", split.file("tls"), "--run-dir", run_dir, "--place", "0,1,0"};
+    Process client(cut + exact + order, run_dir + ".log");
+    ASSERT_EQ(client.wait(120), 0) << client.log();
+    EXPECT_TRUE(ended_with(run_dir, expected)) << testing::joined(order);
+  }
+}
+
+class LinkFault : public ::testing::TestWithParam<Arguments> {};
+INSTANTIATE_TEST_SUITE_P(Steps, LinkFault, ::testing::Values(Arguments{}, Arguments{"--delay", "1"}),
+                         [](const auto& its) { return its.param.empty() ? "AtOnce" : "OneStepLate"; });
+
+TEST_P(LinkFault, AStalledLinkIsNoticedAndTheStepDoneAgain) {
   Split split(1);
   split.start_server(0, {"--timeout", "2"});
   Proxy proxy(split.port(0));
-  Process client(client_of(split, proxy.address(), {"--tls", split.file("tls"), "--timeout", "2"}), split.file("client.log"));
+  Process client(client_of(split, proxy.address(), Arguments{"--tls", split.file("tls"), "--timeout", "2"} + GetParam()),
+                 split.file("client.log"));
   ASSERT_TRUE(carries(proxy, 600'000)) << client.log();  // weights and a step
   proxy.stall();
   ASSERT_EQ(client.wait(60), 0) << client.log() << split.server(0).log();
   EXPECT_NE(client.log().find("connecting again"), std::string::npos) << client.log();
   EXPECT_GE(proxy.connections(), 2);
-  EXPECT_TRUE(ended_with(split.file("run"), weights_without_server(split, kLinkRun)));
+  EXPECT_TRUE(ended_with(split.file("run"), weights_without_server(split, kLinkRun + GetParam())));
 }
 
 TEST(Link, ALinkThatStaysStalledEndsTheRunWithTheReason) {
@@ -132,7 +166,7 @@ TEST(Link, ALinkThatStaysStalledEndsTheRunWithTheReason) {
       << client.log();
 }
 
-TEST(Link, ADamagedByteEndsWithTheReasonOrTheStepIsDoneAgain) {
+TEST_P(LinkFault, ADamagedByteEndsWithTheReasonOrTheStepIsDoneAgain) {
   for (const std::int64_t position : {2'000, 20'000, 60'011}) {
     Split split(1);
     const std::string address = split.address(0);
@@ -140,7 +174,7 @@ TEST(Link, ADamagedByteEndsWithTheReasonOrTheStepIsDoneAgain) {
                    split.file("server.log"));
     ASSERT_TRUE(server.says("listening", 30)) << server.log();
     Proxy proxy(split.port(0));
-    const Arguments arguments = client_of(split, proxy.address(), {"--insecure", "--timeout", "5"});
+    const Arguments arguments = client_of(split, proxy.address(), Arguments{"--insecure", "--timeout", "5"} + GetParam());
     Process client(arguments, split.file("client.log"));
     ASSERT_TRUE(carries(proxy, 600'000)) << client.log();
     proxy.flip_after(position);
@@ -152,7 +186,7 @@ TEST(Link, ADamagedByteEndsWithTheReasonOrTheStepIsDoneAgain) {
       Process again(arguments + Arguments{"--resume"}, split.file("again.log"));
       ASSERT_EQ(again.wait(90), 0) << again.log();
     }
-    EXPECT_TRUE(ended_with(split.file("run"), weights_without_server(split, kLinkRun))) << position;
+    EXPECT_TRUE(ended_with(split.file("run"), weights_without_server(split, kLinkRun + GetParam()))) << position;
   }
 }
 

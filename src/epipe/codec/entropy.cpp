@@ -12,9 +12,9 @@
 #include "epipe/codec/entropy_payload.h"
 #include "epipe/codec/factories.h"
 #include "epipe/codec/kernels/key.h"
-#include "epipe/codec/kernels/order.h"
 #include "epipe/codec/klt.h"
 #include "epipe/codec/klt_control.h"
+#include "epipe/codec/parallel.h"
 #include "epipe/codec/rate_control.h"
 #include "epipe/codec/reflection_control.h"
 #include "epipe/codec/span.h"
@@ -34,19 +34,39 @@ struct SymbolBuffers {
   std::vector<TokenCounts> counts;     // of all
 };
 
+// A tensor that is not empty, and what one reading of it tells.
+struct Scanned {
+  torch::Tensor values;
+  kernels::Key largest_key{};  // of its magnitudes
+  std::vector<BlockSums> sums{};
+
+  float largest() const { return kernels::key_value(largest_key); }
+};
+
+// Block by block: the second look at one finds it in the cache.
+Scanned scan(torch::Tensor values, const CodecOptions& options) {
+  Scanned scanned{std::move(values)};
+  const auto x = values_of(scanned.values);
+  scanned.sums.resize((x.size() + kSumBlock - 1) / kSumBlock);
+  std::vector<kernels::Key> largest(threads_of(options.pool));
+  for_parts(options.pool, x.size(), kSumBlock, [&](std::size_t part, std::size_t begin, std::size_t end) {
+    for (std::size_t at = begin; at < end; at += kSumBlock) {
+      const auto block = x.subspan(at, std::min(kSumBlock, end - at));
+      largest[part] = std::max(largest[part], options.kernels->key_range(block, kernels::KeyOf::kMagnitude).max);
+      scanned.sums[at / kSumBlock] = options.kernels->energy(block);
+    }
+  });
+  scanned.largest_key = *std::max_element(largest.begin(), largest.end());
+  return scanned;
+}
+
 // A tensor in host memory.
 class HostPasses final : public Passes {
  public:
-  HostPasses(std::span<const float> x, const CodecOptions& options, SymbolBuffers& buffers) : x_(x), options_(options), buffers_(buffers) {}
+  HostPasses(const Scanned& x, const CodecOptions& options, SymbolBuffers& buffers)
+      : x_(values_of(x.values)), sums_(x.sums), options_(options), buffers_(buffers) {}
 
-  std::vector<BlockSums> sum_blocks() override {
-    std::vector<BlockSums> blocks((x_.size() + kSumBlock - 1) / kSumBlock);
-    for_parts(options_.pool, x_.size(), kSumBlock, [&](std::size_t, std::size_t begin, std::size_t end) {
-      for (std::size_t at = begin; at < end; at += kSumBlock)
-        blocks[at / kSumBlock] = options_.kernels->energy(x_.subspan(at, std::min(kSumBlock, end - at)));
-    });
-    return blocks;
-  }
+  std::vector<BlockSums> sum_blocks() override { return sums_; }
 
   std::vector<float> load(const Planes& planes, std::span<const Chunk> parts) override {
     std::vector<float> all;
@@ -104,6 +124,7 @@ class HostPasses final : public Passes {
 
  private:
   std::span<const float> x_;
+  const std::vector<BlockSums>& sums_;
   const CodecOptions& options_;
   SymbolBuffers& buffers_;
   std::vector<EncodedChunk> chunks_;
@@ -123,33 +144,30 @@ class Entropy final : public Codec {
     if (dense.numel() == 0) return {};
     EPIPE_TRY(control_.set_rate(at.rate));
     const TensorSpec tensor = spec_of(dense);
-    const auto range = kernels::order_statistics(values_of(dense), kernels::KeyOf::kMagnitude, {}, *options_.kernels, options_.pool).range;
-    if (range.max >= kernels::kInfinityKey) return unencodable(values_of(dense), spec(), std::numeric_limits<float>::max());
-    const float largest = kernels::key_value(range.max);
-    if (largest == 0) {
+    const Scanned whole = scan(dense, options_);
+    if (whole.largest_key >= kernels::kInfinityKey) return unencodable(values_of(dense), spec(), std::numeric_limits<float>::max());
+    if (whole.largest_key == 0) {
       append(out, PayloadKind::kZeros);
       return {};
     }
     const std::size_t start = out.size();
-    const int exponent = RateControl::scaling_exponent(largest);
+    const int exponent = RateControl::scaling_exponent(whole.largest());
     bool keeps_bound = false;
     if (exponent != 0) {
-      keeps_bound = write(scaled(dense, -exponent), std::ldexp(largest, -exponent), exponent, {}, at, out);
+      keeps_bound = write(scan(scaled(dense, -exponent), options_), exponent, {}, at, out);
     } else {
       const std::size_t means = control_.means_bytes(tensor);
       if (means != 0) write_means(means_of(tensor, map_sums(tensor, values_of(dense), options_.pool)), out);
       const Features features = features_of(dense);
-      if (const auto by_axes = choose_reflections(dense, features, largest, at.frozen)) {
+      if (const auto by_axes = choose_reflections(whole, features, at.frozen)) {
         if (features.are_spectra) write_spectra_head(out);
         append_bytes(out, by_axes->front);
-        const auto along_axes = reflected(*by_axes, features.rows);
-        keeps_bound = write(along_axes, largest_of(along_axes), 0, features.aside_for(*by_axes), at, out);
-      } else if (const auto plan = choose_plan(dense, largest, at.frozen)) {
+        keeps_bound = write(scan(reflected(*by_axes, features.rows), options_), 0, features.aside_for(*by_axes), at, out);
+      } else if (const auto plan = choose_plan(whole, at.frozen)) {
         write_basis(plan->basis, out);
-        const auto in_basis = transformed(*plan, dense);
-        keeps_bound = write(in_basis, largest_of(in_basis), 0, {plan->aside.bytes + means, plan->aside.skew}, at, out);
+        keeps_bound = write(scan(transformed(*plan, dense), options_), 0, {plan->aside.bytes + means, plan->aside.skew}, at, out);
       } else {
-        keeps_bound = write(dense, largest, 0, {means}, at, out);
+        keeps_bound = write(whole, 0, {means}, at, out);
       }
     }
     if (!keeps_bound || out.size() - start > payload_bounds(tensor).max) {
@@ -185,9 +203,9 @@ class Entropy final : public Codec {
 
  private:
   // False where no coded payload errs as little as was asked for.
-  bool write(const torch::Tensor& x, float largest, int exponent, const Aside& aside, const EncodeContext& at, Bytes& out) {
-    HostPasses passes(values_of(x), options_, buffers_);
-    const Decision decision = control_.decide(spec_of(x), largest, exponent, passes, aside, at.frozen);
+  bool write(const Scanned& x, int exponent, const Aside& aside, const EncodeContext& at, Bytes& out) {
+    HostPasses passes(x, options_, buffers_);
+    const Decision decision = control_.decide(spec_of(x.values), x.largest(), exponent, passes, aside, at.frozen);
     if (decision.keeps_bound) passes.write(decision, out);
     return decision.keeps_bound;
   }
@@ -209,15 +227,14 @@ class Entropy final : public Codec {
     return {y, true};
   }
 
-  std::shared_ptr<const ReflectionPlan> choose_reflections(const torch::Tensor& x, const Features& features, float largest, bool frozen) {
+  std::shared_ptr<const ReflectionPlan> choose_reflections(const Scanned& x, const Features& features, bool frozen) {
     const TensorSpec tensor = spec_of(features.rows);
     if (!reflection_.considers(tensor)) return nullptr;
     const auto by_axes = [&](const ReflectionPlan& plan) {
-      const auto y = reflected(plan, features.rows);
-      return cost(y, largest_of(y), features.aside_for(plan));
+      return cost(scan(reflected(plan, features.rows), options_), features.aside_for(plan));
     };
     const auto rows = [&] { return values_of(features.rows); };
-    return reflection_.choose(tensor, control_, {rows, [&] { return cost(x, largest, {}); }, by_axes}, frozen);
+    return reflection_.choose(tensor, control_, {rows, [&] { return cost(x, {}); }, by_axes}, frozen);
   }
 
   torch::Tensor reflected(const ReflectionPlan& plan, const torch::Tensor& x) const {
@@ -226,28 +243,20 @@ class Entropy final : public Codec {
     return y;
   }
 
-  double cost(const torch::Tensor& values, float most, const Aside& aside) {
-    HostPasses passes(values_of(values), options_, buffers_);
-    return control_.cost(spec_of(values), most, passes, aside);
+  double cost(const Scanned& x, const Aside& aside) {
+    HostPasses passes(x, options_, buffers_);
+    return control_.cost(spec_of(x.values), x.largest(), passes, aside);
   }
 
-  std::shared_ptr<const ChannelPlan> choose_plan(const torch::Tensor& x, float largest, bool frozen) {
-    const auto klt_cost = [&](const ChannelPlan& plan) {
-      const auto in_basis = transformed(plan, x);
-      return cost(in_basis, largest_of(in_basis), plan.aside);
-    };
-    return klt_.choose(x, control_, {[&] { return cost(x, largest, {}); }, klt_cost}, frozen);
+  std::shared_ptr<const ChannelPlan> choose_plan(const Scanned& x, bool frozen) {
+    const auto klt_cost = [&](const ChannelPlan& plan) { return cost(scan(transformed(plan, x.values), options_), plan.aside); };
+    return klt_.choose(x.values, control_, {[&] { return cost(x, {}); }, klt_cost}, frozen);
   }
 
   torch::Tensor transformed(const ChannelPlan& plan, const torch::Tensor& x) const {
     auto y = torch::empty_like(x);
     transform_channels(spec_of(x), plan.from_channels, *options_.kernels, options_.pool, values_of(x), mutable_values_of(y));
     return y;
-  }
-
-  float largest_of(const torch::Tensor& x) const {
-    return kernels::key_value(
-        kernels::order_statistics(values_of(x), kernels::KeyOf::kMagnitude, {}, *options_.kernels, options_.pool).range.max);
   }
 
   static torch::Tensor scaled(const torch::Tensor& x, int exponent) {

@@ -159,15 +159,20 @@ void Planes::store(const Chunk& chunk, std::span<float> y, const kernels::Kernel
   }
 }
 
-Planes::Place Planes::place(std::size_t block) const {
-  const std::size_t left = block % grid_width_ * width_;
-  const std::size_t top = block / grid_width_ % grid_height_ * height_;
-  return {block / (grid_width_ * grid_height_) * map_height_ * map_width_, top, left, std::min(width_, map_width_ - left)};
-}
-
+// One block after the other, so that nothing is divided for each of them.
 std::array<Planes::Place, kBatch> Planes::places_of(std::size_t first, std::size_t count) const {
+  std::size_t column = first % grid_width_;
+  std::size_t row = first / grid_width_ % grid_height_;
+  std::size_t map = first / (grid_width_ * grid_height_) * map_height_ * map_width_;
   std::array<Place, kBatch> places{};
-  for (std::size_t lane = 0; lane < count; ++lane) places[lane] = place(first + lane);
+  for (std::size_t lane = 0; lane < count; ++lane) {
+    places[lane] = {map, row * height_, column * width_, std::min(width_, map_width_ - column * width_)};
+    if (++column < grid_width_) continue;
+    column = 0;
+    if (++row < grid_height_) continue;
+    row = 0;
+    map += map_height_ * map_width_;
+  }
   return places;
 }
 

@@ -106,7 +106,6 @@ class Planes {
     std::size_t top, left;
     std::size_t width;  // of what lies inside the map
   };
-  Place place(std::size_t block) const;
   std::array<Place, kernels::kBatch> places_of(std::size_t first, std::size_t count) const;
   std::size_t fours_of(std::size_t count) const;
   // How far the next batch lies behind this one, about: the hardware does not foresee rows of blocks.

@@ -10,7 +10,8 @@
 namespace epipe::schedule {
 namespace {
 
-constexpr double kGoodEnough = 1.01;  // of the best makespan
+constexpr double kGoodEnough = 1.01;       // of the best makespan
+constexpr double kGoodUnderOthers = 1.03;  // of the best one under other costs
 
 // Every number up to 64, then steps of a sixteenth: at most 64 + 16 log2(m / 64) of them.
 std::vector<int> candidates(int chunks) {
@@ -27,13 +28,39 @@ bool fits(const std::vector<int>& live, const std::vector<int>& most) {
   return true;
 }
 
-Result<InFlight> price(const InFlightQuestion& question, int in_flight) {
-  auto made = generate(question.schedule, question.placement, question.chunks, question.costs, in_flight);
+// One number in flight, and the makespans of its order: under the costs, then under the others.
+struct Priced {
+  InFlight result;
+  std::vector<double> makespans;
+};
+
+Result<Timeline> simulate_under(const InFlightQuestion& question, const Schedule& order, const Costs& costs) {
+  return question.resources != nullptr ? simulate(order, costs, *question.resources) : simulate(order, costs);
+}
+
+Result<Priced> price(const InFlightQuestion& question, int in_flight) {
+  const auto made = generate(question.schedule, question.placement, question.chunks, question.costs, in_flight);
   if (!made) return made.error();
-  auto timeline =
-      question.resources != nullptr ? simulate(made.value(), question.costs, *question.resources) : simulate(made.value(), question.costs);
+  auto timeline = simulate_under(question, made.value(), question.costs);
   if (!timeline) return timeline.error();
-  return InFlight{in_flight, timeline.value().makespan, std::move(timeline.value().peak_live_of_worker)};
+  const double makespan = timeline.value().makespan;
+  Priced priced{{in_flight, makespan, std::move(timeline.value().peak_live_of_worker)}, {makespan}};
+  for (const Costs& other : question.others) {
+    const auto under_other = simulate_under(question, made.value(), other);
+    if (!under_other) return under_other.error();
+    priced.makespans.push_back(under_other.value().makespan);
+  }
+  return priced;
+}
+
+// By how much, as a factor, it misses what is good enough, where it does so most.
+double miss(const Priced& one, const std::vector<double>& best) {
+  double most = 0;
+  for (std::size_t c = 0; c < best.size(); ++c) {
+    const double good = best[c] * (c == 0 ? kGoodEnough : kGoodUnderOthers);
+    most = std::max(most, one.makespans[c] <= good ? 1 : one.makespans[c] / good);
+  }
+  return most;
 }
 
 }  // namespace
@@ -61,13 +88,13 @@ Result<InFlight> choose_in_flight(const InFlightQuestion& question) {
     return Error{ErrorCode::kBadSchedule,
                  fmt::format("the number of micro-batches (chunks) is from 1 to {}, got {}", kMaxChunks, question.chunks)};
   }
-  std::vector<InFlight> all;
-  double best = std::numeric_limits<double>::infinity();
+  std::vector<Priced> all;
+  std::vector<double> best(1 + question.others.size(), std::numeric_limits<double>::infinity());
   for (const int k : candidates(question.chunks)) {
     auto priced = price(question, k);
     if (!priced) return priced.error();
-    if (!fits(priced.value().live_of_worker, question.most_live)) continue;
-    best = std::min(best, priced.value().makespan);
+    if (!fits(priced.value().result.live_of_worker, question.most_live)) continue;
+    for (std::size_t c = 0; c < best.size(); ++c) best[c] = std::min(best[c], priced.value().makespans[c]);
     all.push_back(std::move(priced).value());
   }
   if (all.empty()) {
@@ -75,7 +102,7 @@ Result<InFlight> choose_in_flight(const InFlightQuestion& question) {
                                                       "the memory has room for; use more chunks or --recompute",
                                                       fmt::join(question.most_live, ","))};
   }
-  return *std::find_if(all.begin(), all.end(), [&](const InFlight& one) { return one.makespan <= kGoodEnough * best; });
+  return std::min_element(all.begin(), all.end(), [&](const Priced& a, const Priced& b) { return miss(a, best) < miss(b, best); })->result;
 }
 
 }  // namespace epipe::schedule

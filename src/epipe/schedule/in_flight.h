@@ -18,6 +18,7 @@ struct InFlightQuestion {
   const Costs& costs;
   std::vector<int> most_live{};          // by worker, as Timeline::peak_live_of_worker counts; empty: memory is no limit
   const Resources* resources = nullptr;  // priced with them; null: with the costs alone
+  std::vector<Costs> others{};           // under which the order, which is made for `costs` and fixed, must do as well
 };
 
 struct InFlight {
@@ -26,8 +27,9 @@ struct InFlight {
   std::vector<int> live_of_worker{};  // at most
 };
 
-// The fewest micro-batches in flight whose simulated makespan is within 1 % of the best that the memory allows. A function of its
-// arguments alone. Fails where one micro-batch at a time is too much for the memory.
+// The fewest micro-batches in flight whose simulated makespan is within 1 % of the best that the memory allows, and under each of the
+// other costs within 3 % of the best one there; if there is no such number, the one that is worst by least. A function of its arguments
+// alone. Fails where one micro-batch at a time is too much for the memory.
 Result<InFlight> choose_in_flight(const InFlightQuestion& question);
 
 }  // namespace epipe::schedule

@@ -193,7 +193,7 @@ bool wants_measuring(const TrainConfig& config) {
 TrainConfig with_measured_costs(const Registry& registry, TrainConfig config, session::PeerConnector& connector,
                                 const std::function<void(const std::string&)>& note) {
   const Measured found = retried(config.reconnect, note, [&] { return measure(registry, config, connector); });
-  config.schedule_costs = costs_text(found.costs());
+  config.schedule_costs = costs_text(with_late_frames(found.costs()));
   Plan plan;
   static_cast<SharedSettings&>(plan) = config;
   plan.costs = parse_costs(config.schedule_costs, static_cast<int>(plan.place.size()));

@@ -14,8 +14,12 @@ std::string costs_text(const schedule::Costs& costs);
 // For untrusted text. Throws std::invalid_argument.
 schedule::Costs parse_costs(std::string_view text, int stages);
 
+// Delays a quarter longer: the costs to order a run for, because an order that is fixed has to bear frames that come late.
+schedule::Costs with_late_frames(schedule::Costs costs);
+
 inline constexpr std::string_view kAutoInFlight = "auto";
-// The value of --in-flight: 0 if it is empty, or if it is auto and nothing was measured. Throws std::invalid_argument.
+// The value of --in-flight: 0 if it is empty, or if it is auto and nothing was measured. What auto chooses keeps far workers busy also
+// where actions take a third less than the costs say. Throws std::invalid_argument.
 int resolve_in_flight(const std::string& text, const Plan& plan);
 
 }  // namespace epipe::train
