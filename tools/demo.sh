@@ -20,11 +20,13 @@ for codec in none fp16 uniform:8 sort:6+2 fast:6+2 kmeans:4 sort:3+1 topk:0.1 po
     'BEGIN { printf "%-20s %16d %8.1f %12d %20.4f\n", c, n, b / n, r, a }'
 done
 
-# The last codec was auto. "audit before step 0: harm 0.836; bits per value: cut 0 backward 1.19, cut 1 backward 0.805, ..."
-read -r step harm bits <<<"$(grep '^audit ' "$runs/log" | tail -1 | sed -E 's/.*step ([0-9]+): harm ([0-9.e-]+); bits per value: /\1 \2 /')"
+# The last codec was auto. "audit before step 0: loss added 0.004, harm 0.517; bits per value: cut 0 backward 1.19, ..."
+read -r step loss harm bits <<<"$(grep '^audit ' "$runs/log" | tail -1 |
+  sed -E 's/.*step ([0-9]+): loss added ([0-9.e-]+), harm ([0-9.e-]+); bits per value: /\1 \2 \3 /')"
 echo
-echo "auto was told no number: it measured. Gradients of different batches differ anyway; its last audit, before step $step, found that coding"
-echo "added $harm of that noise. From there on it has as many bits per value as keep that below 0.1 (--harm; docs/codecs.md):"
+echo "auto was told no number: it measured. Its last audit, before step $step, found that coding the activations added $loss to the loss, and that"
+echo "the error in the gradients was $harm of what they are in a batch anyway. From there on it has the bits per value that keep these below"
+echo "0.01 and 0.1 (--loss-added, --harm; docs/codecs.md):"
 echo "$bits."
 
 $program report "$runs/none" "$runs/sort:6+2" "$runs/dct:1" "$runs/auto" -o "$runs/report.html"

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""runs.py SETTING DATA [WEIGHTS] [--seeds N] [--codecs "none dct:2 ..."] [--harms "0.03 0.1 0.3"] [--devices cuda:0]: the trainings of the study, a line for
-bench/sweep.py each. Fixed rates are audited without changing anything (--audit); --codec auto runs once for every bound in --harms.
+"""runs.py SETTING DATA [WEIGHTS] [--seeds N] [--codecs "none dct:2 ..."] [--bounds "0.01,0.3 ..."] [--devices cuda:0]: the trainings of the study, a line for
+bench/sweep.py each. Fixed rates are audited without changing anything (--audit); --codec auto runs once for every pair of --loss-added and --harm in --bounds.
 
 SETTING is mobilenet-1,19, mobilenet-4,15, mobilenet-7,17 (CIFAR-10 at 128 px, 2 epochs, from ImageNet's WEIGHTS), resnet18-3,7 (CIFAR-10 at 64 px,
 6 epochs, from scratch), vgg13-3,7 (the same, 4 epochs), sst2 (the four-layer RoBERTa of bench/accuracy on SST-2, from scratch; DATA holds glue/ and
@@ -36,6 +36,22 @@ def common(setting, data, weights, devices):
     return ["--model", "cnn", "--cuts", "1,4", "--chunks", "4", "--lr", "0.1", "--epochs", "8", "--batch", "64", "--momentum", "0.9", "--place", "0,0,0"]
 
 
+def shortened(arguments, changed):
+    """With other values of flags that it has."""
+    arguments = list(arguments)
+    for flag, value in changed.items():
+        arguments[arguments.index(flag) + 1] = str(value)
+    return arguments
+
+
+def run_of(setting, arguments, name, seed):
+    """`name`: a codec, or "auto loss 0.01 harm 0.1" for the codec auto with these bounds."""
+    codec, *bounds = name.split()
+    more = ["--loss-added", bounds[1], "--harm", bounds[3]] if bounds else [] if codec in ("none", "auto") else ["--audit"]
+    return {"name": f"{setting} {name} seed {seed}", "setting": setting, "codec": name, "seed": seed,
+            "args": [*arguments, "--codec", codec, *more, "--seed", str(seed), "--error-every", "0"]}
+
+
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("setting")
@@ -44,21 +60,19 @@ def main():
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--first-seed", type=int, default=0)
     parser.add_argument("--codecs", default=FIXED)
-    parser.add_argument("--harms", default="0.03 0.1 0.3")
+    parser.add_argument("--bounds", default="0.003,0.1 0.01,0.1 0.03,0.1 0.01,0.03 0.01,0.3")
     parser.add_argument("--devices", default="cuda:0")
     for shorter in ("part", "epochs", "chunks"):
         parser.add_argument(f"--{shorter}")
     args = parser.parse_args()
-    arguments = common(args.setting, args.data, args.weights, args.devices)
-    for flag in ("--epochs", "--chunks"):
-        arguments[arguments.index(flag) + 1] = vars(args)[flag[2:]] or arguments[arguments.index(flag) + 1]
+    changed = {f"--{name}": vars(args)[name] for name in ("epochs", "chunks") if vars(args)[name]}
+    arguments = shortened(common(args.setting, args.data, args.weights, args.devices), changed)
     arguments += ["--data-part", args.part] if args.part else []
+    names = args.codecs.split() + ["auto loss {} harm {}".format(*bounds.split(",")) for bounds in args.bounds.split()]
     for seed in range(args.first_seed, args.first_seed + args.seeds):
-        runs = [(codec, [] if codec == "none" else ["--audit"]) for codec in args.codecs.split()]
-        runs += [(f"auto harm {harm}", ["--harm", harm]) for harm in args.harms.split()]
-        for name, more in runs:
-            print(json.dumps({"name": f"{args.setting} {name} seed {seed}", "setting": args.setting, "codec": name, "seed": seed,
-                              "args": [*arguments, "--codec", name.split()[0], *more, "--seed", str(seed), "--error-every", "0"]}))
+        for name in names:
+            print(json.dumps(run_of(args.setting, arguments, name, seed)))
 
 
-main()
+if __name__ == "__main__":
+    main()

@@ -1,19 +1,19 @@
 #!/usr/bin/env python3
 """table.py RESULTS.jsonl: accuracies by setting and codec, and which criterion of the audits predicts what is lost.
 
-A run's criterion is the mean over its audits of the sum over cuts and directions (of progress_lost: what is above 0). What is lost is the mean accuracy of
-none in the setting less the run's. Rank correlations (Spearman) are over all runs of fixed rates."""
+A run's criterion is the mean over its audits of the sum over cuts and directions (of progress_lost and loss_difference: what is above 0). What is lost is
+the mean accuracy of none in the setting less the run's. Rank correlations (Spearman) are over all runs of fixed rates."""
 import collections
 import json
 import math
 import sys
 
-CRITERIA = ["rel_error", "gradient_error", "harm", "progress_lost"]
+CRITERIA = ["rel_error", "gradient_error", "harm", "progress_lost", "loss_difference", "loss_added"]
 
 
 def criterion(run, name):
     audits = [audit for audit in run.get("audits", []) if audit["valid"]]
-    sums = [sum(max(0, cut[name]) for cut in audit["cuts"] if cut[name] is not None) for audit in audits]
+    sums = [sum(max(0, cut[name]) for cut in audit["cuts"] if cut.get(name) is not None) for audit in audits]
     return sum(sums) / len(sums) if sums else math.nan
 
 
@@ -46,7 +46,7 @@ def main():
                f"{mean([r['bytes_per_step'] for r in group]) / 1e3:.1f}", f"{mean([r.get('audit_bytes', 0) / r['steps'] for r in group]) / 1e3:.2f}"]
         row += [f"{mean([criterion(r, name) for r in group]):.3g}" for name in CRITERIA]
         print("| " + " | ".join(map(str, row)) + " |")
-    fixed = [run for run in runs if run["codec"] != "none" and not run["codec"].startswith("auto harm") and run["setting"] in base and run.get("audits")]
+    fixed = [run for run in runs if run["codec"] != "none" and not run["codec"].startswith("auto ") and run["setting"] in base and run.get("audits")]
     if len(fixed) > 2:
         lost = [base[run["setting"]] - accuracy(run) for run in fixed]
         for name in CRITERIA:

@@ -24,8 +24,9 @@ std::string error_of(const std::string& text) {
 }
 
 TEST(Metrics, HaveAudits) {
-  const std::string audit = R"({"kind":"audit","epoch":0,"step":12,"valid":true,"harm":0.05,"bound":0.1,"noise":null,"cuts":[)"
-                            R"({"cut":1,"direction":"backward","codec":"auto","rate":1.5,"harm":0.05}]})"
+  const std::string audit = R"({"kind":"audit","epoch":0,"step":12,"valid":true,"harm":0.05,"bound":0.1,)"
+                            R"("loss_added":0.002,"loss_bound":0.01,"noise":null,"cuts":[)"
+                            R"({"cut":1,"direction":"backward","codec":"auto","rate":1.5,"harm":0.05,"loss_added":0.001}]})"
                             "\n";
   const Metrics metrics = parsed_metrics(step_line(0, 11) + audit + step_line(0, 12) + audit);
   ASSERT_EQ(metrics.audits.size(), 1U) << "a resumed run writes it again";
@@ -35,6 +36,9 @@ TEST(Metrics, HaveAudits) {
   ASSERT_EQ(metrics.audits[0].cuts.size(), 1U);
   EXPECT_EQ(metrics.audits[0].cuts[0].direction, Direction::kBackward);
   EXPECT_EQ(metrics.audits[0].cuts[0].harm, 0.05);
+  EXPECT_EQ(metrics.audits[0].loss_added, 0.002);
+  EXPECT_EQ(metrics.audits[0].loss_bound, 0.01);
+  EXPECT_EQ(metrics.audits[0].cuts[0].loss_added, 0.001);
   EXPECT_EQ(metrics.steps.size(), 2U);
   EXPECT_NE(error_of(R"({"kind":"audit","epoch":0,"step":"x","cuts":[]})"), "");
 }

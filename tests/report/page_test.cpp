@@ -81,11 +81,13 @@ TEST(Page, DrawsEveryChartOfARun) {
 TEST(Page, DrawsTheHarmOfRunsThatHaveAudits) {
   auto audited = sample_run("audited");
   for (int a = 0; a < 5; ++a) {
-    audited.audits.push_back({0, 40 * a, 0.2 / (1 + a), 0.1, {{0, Direction::kForward, 0.15}, {0, Direction::kBackward, 0.05}}});
+    audited.audits.push_back(
+        {0, 40 * a, 0.2 / (1 + a), 0.1, 0.02 / (1 + a), 0.01, {{0, Direction::kForward, 0.15, 0.01}, {0, Direction::kBackward, 0.05}}});
   }
   for (const auto& runs : {std::vector<RunData>{audited}, std::vector<RunData>{audited, sample_run("other")}}) {
     const std::string html = page(runs);
     EXPECT_GE(count(figure_of(html, "chart-harm"), "<path"), 4U);
+    EXPECT_GE(count(figure_of(html, "chart-loss-added"), "<path"), 3U);
     expect_well_formed_pictures(html);
   }
   EXPECT_EQ(figure_of(page({sample_run("other")}), "chart-harm"), "");

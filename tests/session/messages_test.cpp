@@ -149,7 +149,7 @@ TEST(Messages, OfEveryKindSurviveTheirBytes) {
                                       LeaveReply{},
                                       ForwardReply{},
                                       BackwardReply{},
-                                      AuditReply{{result, {{0.5, 0.25}, {}}, {{1, 2, 3}, {4, 5, 6}}, true}},
+                                      AuditReply{{result, {{0.5, 0.25}, {}}, {{1, 2, 3}, {4, 5, 6}}, {{0.5, 1.5, 0, 0.25}}, true}},
                                       LinkProbeReply{probe_bytes(5)},
                                       OverlappedStepReply{result},
                                       EarlyBackwardsReply{}};

@@ -72,16 +72,19 @@ TEST(BitAllocation, GivesAllThereIsWhereTheBoundCannotBeKept) {
   EXPECT_EQ(rates, (std::vector<double>{8, 8}));
 }
 
-TEST(RateCurve, WithinABoundBeginsWhereItIsMet) {
+TEST(RateCurve, FromARateIsThePartAboveIt) {
   const RateCurve curve{{0.5, 1, 2, 4}, {0.4, 0.1, 0.01, 0.001}};
-  const RateCurve part = curve.within(0.02);
-  ASSERT_EQ(part.rates.size(), 3U);
-  EXPECT_GT(part.rates[0], 1);
-  EXPECT_LT(part.rates[0], 2);
-  EXPECT_NEAR(curve.error_at(part.rates[0]), 0.02, 1e-9);
-  EXPECT_EQ(part.rates.back(), 4);
-  EXPECT_EQ(curve.within(0.5).rates, curve.rates) << "all of it";
-  EXPECT_EQ(curve.within(1e-6).rates, std::vector<double>{4}) << "the best there is";
+  const RateCurve part = curve.from(1.5);
+  EXPECT_EQ(part.rates, (std::vector<double>{1.5, 2, 4}));
+  EXPECT_EQ(part.errors, (std::vector<double>{curve.error_at(1.5), 0.01, 0.001}));
+  EXPECT_EQ(curve.from(1).rates, (std::vector<double>{1, 2, 4}));
+  EXPECT_EQ(curve.from(0.5).rates, curve.rates) << "all of it";
+  EXPECT_EQ(curve.from(0.1).rates, curve.rates);
+  EXPECT_EQ(curve.from(4).rates, std::vector<double>{4});
+  EXPECT_EQ(curve.from(9).errors, std::vector<double>{0.001}) << "the best there is";
+  EXPECT_EQ(curve.until(2).rates, (std::vector<double>{0.5, 1, 2}));
+  EXPECT_EQ(curve.until(2).errors, (std::vector<double>{0.4, 0.1, 0.01}));
+  EXPECT_EQ(curve.until(0.1).rates, std::vector<double>{0.5});
 }
 
 }  // namespace

@@ -125,7 +125,7 @@ std::string TrainMetrics::text() const {
              "when the newest checkpoint of this process was saved, in seconds since 1970; 0: not yet", saved_at_);
   if (audits_ > 0) {
     page.counter("epipe_audits_total", "audits of what coding does to the gradients", static_cast<double>(audits_));
-    page.gauge("epipe_harm_ratio", "what coding adds to the noise of the gradients, by the last audit", harm_);
+    page.gauge("epipe_harm_ratio", "the error that coding adds to a batch's gradient, as a share of it, by the last audit", harm_);
   }
   if (rate_changes_ > 0) {
     page.counter("epipe_rate_changes_total", "choices of bits for the link (--follow-link)", static_cast<double>(rate_changes_));

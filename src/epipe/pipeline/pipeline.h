@@ -143,10 +143,19 @@ struct StepResult {
   torch::Tensor targets{};      // evaluate() only, of the same samples; where they are known
 };
 
-inline constexpr int kAuditMicroBatches = 8;  // that an audit may run together, where a batch has fewer
+inline constexpr int kAuditMicroBatches = 10;  // that an audit may run together, where a batch has fewer
 
-// Micro-batches that are run for their gradients alone, each at rates of its own: nothing is exchanged with replicas, and encoders are
-// frozen.
+// What the loss of one micro-batch was made of. On the last stage's device.
+struct AuditedLoss {
+  Tensors outputs;    // of the last layer, detached
+  torch::Tensor sum;  // of the loss over the terms, scalar
+  Tensors gradients;  // of `sum * factor` by the outputs; undefined where it does not depend on one
+  double factor = 1;
+  std::int64_t terms = 1;  // of a micro-batch, on average
+};
+
+// Micro-batches that are run for their gradients and losses alone, each at rates of its own: nothing is exchanged with replicas, and
+// encoders are frozen.
 struct AuditRun {
   std::vector<Rates> rates;                    // by micro-batch
   std::vector<std::vector<double>> try_rates;  // by 2 * cut + direction: what micro-batch 0 is measured at; empty: nothing
@@ -154,6 +163,8 @@ struct AuditRun {
   // thread of the stage's worker, several workers at once, in ascending order of micro-batches. Where layers share a weight, what one of
   // them adds to it when the batch ends is missing.
   std::function<void(int micro_batch, int stage, const std::vector<std::shared_ptr<Layer>>& layers)> take;
+  // By the thread of the last stage's worker, in the same order.
+  std::function<void(int micro_batch, const AuditedLoss& loss)> take_loss;
 };
 
 struct AuditRunResult {

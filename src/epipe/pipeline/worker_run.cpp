@@ -161,7 +161,8 @@ Tensors WorkerRun::recv(int j, Direction direction, int i) {
 void WorkerRun::finish_forward(int i, const Tensors& outputs) {
   const auto index = static_cast<std::size_t>(i);
   const torch::Tensor targets = micro_batch(i).targets;
-  const bool ends_here = run_.training && !stage(static_cast<int>(parts_.stages.size()) - 1).has_graph(live_number(i));  // of autograd
+  const bool has_graph = stage(static_cast<int>(parts_.stages.size()) - 1).has_graph(live_number(i));  // of autograd
+  const bool ends_here = run_.training && (!has_graph || run_.audit != nullptr);                       // which looks at the gradients
   Tensors ends = outputs;
   for (auto& end : ends) {
     if (ends_here) end = end.detach().requires_grad_(end.is_floating_point());
@@ -172,13 +173,17 @@ void WorkerRun::finish_forward(int i, const Tensors& outputs) {
   run_.correct[index] = sent_to_host(result.correct);
   run_.predictions[index] = result.predictions;
   if (!run_.training) return;
-  torch::Tensor scaled = result.sum / (static_cast<double>(run_.terms) / run_.id.loss_scale);
+  const double divisor = static_cast<double>(run_.terms) / run_.id.loss_scale;
+  torch::Tensor scaled = result.sum / divisor;
   if (!ends_here) {
     run_.scaled_losses[index] = std::move(scaled);
     return;
   }
   scaled.backward();
   for (const auto& end : ends) run_.loss_gradients[index].push_back(end.grad());
+  if (run_.audit == nullptr) return;
+  for (auto& end : ends) end = end.detach();
+  run_.audit->take_loss(i, {std::move(ends), result.sum.detach(), run_.loss_gradients[index], 1 / divisor, run_.terms});
 }
 
 void WorkerRun::backward(const Action& action) {

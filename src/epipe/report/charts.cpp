@@ -149,7 +149,10 @@ void add_timelines(const std::vector<RunData>& runs, std::vector<Figure>& figure
 std::vector<Figure> charts(const std::vector<RunData>& runs) {
   std::vector<Figure> figures = {train_loss_chart(runs), val_loss_chart(runs), train_accuracy_chart(runs), val_accuracy_chart(runs),
                                  bytes_chart(runs),      time_chart(runs),     error_chart(runs),          bits_chart(runs)};
-  if (std::any_of(runs.begin(), runs.end(), [](const RunData& run) { return !run.audits.empty(); })) figures.push_back(harm_chart(runs));
+  if (std::any_of(runs.begin(), runs.end(), [](const RunData& run) { return !run.audits.empty(); })) {
+    figures.push_back(loss_added_chart(runs));
+    figures.push_back(harm_chart(runs));
+  }
   const auto followed = [](const RunData& run) { return !run.rate_changes.empty() && std::isfinite(run.rate_changes.back().up_MBps); };
   if (std::any_of(runs.begin(), runs.end(), followed)) figures.push_back(link_chart(runs));
   add_timelines(runs, figures);

@@ -104,10 +104,18 @@ std::vector<Key> cut_keys(const CutSeries& series) {
   return list;
 }
 
-CutSeries harm_by_cut(const RunData& run) {
+// What audits measure of each cut and of all, beside its bound.
+struct AuditField {
+  double Audit::Cut::*of_cut;
+  double Audit::*of_all;
+  double Audit::*bound;
+};
+
+CutSeries by_cut(const RunData& run, const AuditField& field) {
   CutSeries series;
   for (const Audit& audit : run.audits) {
-    for (const Audit::Cut& cut : audit.cuts) add_point(series[{cut.cut, cut.direction}], static_cast<double>(audit.step), cut.harm);
+    const auto step = static_cast<double>(audit.step);
+    for (const Audit::Cut& cut : audit.cuts) add_point(series[{cut.cut, cut.direction}], step, cut.*field.of_cut);
   }
   return series;
 }
@@ -190,19 +198,19 @@ Figure bits_chart(const std::vector<RunData>& runs) {
   return cut_chart(runs, std::move(chart), &CutStep::bits_per_value);
 }
 
+namespace {
+
 // The sum of a run's cuts as a bold line, its bound beside it.
-Figure harm_chart(const std::vector<RunData>& runs) {
-  auto chart = curve_chart("chart-harm", "Harm by audit", "share of the gradient's noise");
-  chart.figure.note = "What coding adds to the noise of a batch's gradients; bold: all cuts, faint: the bound. Logarithmic.";
+Figure audit_chart(const std::vector<RunData>& runs, LineChart chart, const AuditField& field) {
   chart.logarithmic = true;
   std::vector<CutSeries> all;
   for (std::size_t r = 0; r < runs.size(); ++r) {
-    all.push_back(harm_by_cut(runs[r]));
+    all.push_back(by_cut(runs[r], field));
     Series total;
     Series bound;
     for (const Audit& audit : runs[r].audits) {
-      add_point(total, static_cast<double>(audit.step), audit.harm);
-      add_point(bound, static_cast<double>(audit.step), audit.bound);
+      add_point(total, static_cast<double>(audit.step), audit.*field.of_all);
+      add_point(bound, static_cast<double>(audit.step), audit.*field.bound);
     }
     if (total.empty()) continue;
     const std::string before = runs.size() == 1 ? "" : runs[r].name + ", ";
@@ -210,6 +218,21 @@ Figure harm_chart(const std::vector<RunData>& runs) {
     chart.lines.push_back({before + "bound", line_class(r, "faint"), thin(bound, points_per_line(8)), false});
   }
   return cut_chart(runs, std::move(chart), all);
+}
+
+}  // namespace
+
+Figure loss_added_chart(const std::vector<RunData>& runs) {
+  auto chart = curve_chart("chart-loss-added", "Loss added, by audit", "loss added");
+  chart.figure.note = "What coded activations add to the loss of the same samples; bold: all cuts, faint: the bound. Logarithmic.";
+  return audit_chart(runs, std::move(chart), {&Audit::Cut::loss_added, &Audit::loss_added, &Audit::loss_bound});
+}
+
+Figure harm_chart(const std::vector<RunData>& runs) {
+  auto chart = curve_chart("chart-harm", "Harm by audit", "share of the gradient");
+  chart.figure.note =
+      "The error that coding adds to a batch's gradient, as a share of it, noise included; bold: all cuts, faint: the bound. Logarithmic.";
+  return audit_chart(runs, std::move(chart), {&Audit::Cut::harm, &Audit::harm, &Audit::bound});
 }
 
 // Level from one change to the next.

@@ -15,7 +15,8 @@ Figure train_accuracy_chart(const std::vector<RunData>& runs);
 Figure val_accuracy_chart(const std::vector<RunData>& runs);
 Figure error_chart(const std::vector<RunData>& runs);
 Figure bits_chart(const std::vector<RunData>& runs);
-Figure harm_chart(const std::vector<RunData>& runs);  // for runs with audits
+Figure loss_added_chart(const std::vector<RunData>& runs);  // for runs with audits
+Figure harm_chart(const std::vector<RunData>& runs);        // likewise
 Figure link_chart(const std::vector<RunData>& runs);  // for runs whose rates followed a link
 
 // The CSS class for the colour of the run, cut or other item with this index.

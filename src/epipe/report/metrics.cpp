@@ -110,14 +110,16 @@ Result<Audit::Cut> parse_audited_cut(const json& object, std::vector<std::string
   const auto id = parse_id(fields, "cut");
   if (!id) return id.error();
   const bool backward = fields.text("direction") == "backward";
-  const Audit::Cut cut{id.value(), backward ? Direction::kBackward : Direction::kForward, fields.number("harm")};
+  const Audit::Cut cut{id.value(), backward ? Direction::kBackward : Direction::kForward, fields.number("harm"),
+                       fields.number("loss_added")};
   if (!fields.problem().empty()) return Error{ErrorCode::kBadFile, fields.problem()};
   return cut;
 }
 
 Result<Audit> parse_audit(const json& object) {
   Fields fields(object);
-  Audit audit{fields.count("epoch"), fields.count("step"), fields.number("harm"), fields.number("bound"), {}};
+  Audit audit{fields.count("epoch"), fields.count("step"), fields.number("harm"), fields.number("bound"),
+              fields.number("loss_added"), fields.number("loss_bound"), {}};
   std::vector<std::string> names;
   EPIPE_TRY(parse_list(fields.list("cuts"), audit.cuts, names, parse_audited_cut));
   if (!fields.problem().empty()) return Error{ErrorCode::kBadFile, fields.problem()};

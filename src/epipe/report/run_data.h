@@ -30,17 +30,20 @@ struct CutStep {
   std::vector<double> values_of{};  // all numbers of the line, by the index of their names in RunData::cut_metrics
 };
 
-// The result of an audit before a step (docs/codecs.md): the harm of each cut and direction, and of all together.
+// The result of an audit before a step (docs/codecs.md): what each cut and direction does, and all together.
 struct Audit {
   struct Cut {
     int cut = 0;
     Direction direction = Direction::kForward;
     double harm = kUnknown;
+    double loss_added = kUnknown;
   };
   std::int64_t epoch = 0;
   std::int64_t step = 0;
   double harm = kUnknown;
   double bound = kUnknown;
+  double loss_added = kUnknown;
+  double loss_bound = kUnknown;
   std::vector<Cut> cuts;
 };
 

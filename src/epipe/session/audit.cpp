@@ -1,6 +1,7 @@
 #include "epipe/session/audit.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cmath>
@@ -151,6 +152,21 @@ std::vector<std::vector<AuditSums>> read_sums(const std::vector<std::vector<doub
       sums[j] = {n[0], n[1], n[2]};
       check(sums[j], norms[j]);
     }
+  }
+  return all;
+}
+
+std::vector<PassLosses> read_losses(const std::vector<std::vector<double>>& numbers, std::size_t passes) {
+  if (numbers.size() != passes) {
+    throw std::invalid_argument(fmt::format("expected the losses of {} passes, got {}", passes, numbers.size()));
+  }
+  std::vector<PassLosses> all;
+  for (const std::vector<double>& n : numbers) {
+    const auto fits = [](double x) { return std::abs(x) <= kLargest; };
+    if (n.size() != kPassNumbers || !std::all_of(n.begin(), n.end(), fits)) {
+      throw std::invalid_argument(fmt::format("no pass has the losses {}", fmt::join(n, ", ")));
+    }
+    all.push_back({{n[0], n[1]}, {n[2], n[3]}});
   }
   return all;
 }

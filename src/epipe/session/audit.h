@@ -36,6 +36,13 @@ void check_rates(const pipeline::Rates& rates);
 // How many micro-batches of an audit fit at once: they are small, and a server knows about `auto` when it admits the run.
 int most_at_once(const pipeline::PipelineConfig& config);
 
+// What a and b lose in one pass, per term; known where the last stage is.
+struct PassLosses {
+  std::array<double, 2> loss{};
+  std::array<double, 2> added{};  // by the coding that the pass before had and this one has not: loss_comparisons.h; 0 in the first pass
+};
+inline constexpr std::size_t kPassNumbers = 4;
+
 // Consecutive micro-batches of an audit that run together.
 struct AuditPart {
   std::uint32_t first = 0;                   // the number of the first one; 0 begins an audit
@@ -60,7 +67,8 @@ struct AuditPartResult {
   pipeline::StepResult step;
   std::vector<std::vector<double>> curves{};  // by 2 * cut + direction: relative errors at the tried rates, if the sender is here
   std::vector<std::vector<double>> sums{};    // in the last part: by comparison, kAuditNumbers per stage, 0 for remote stages
-  bool non_finite = false;                    // a gradient holds NaN or Inf: the sums are meaningless
+  std::vector<std::vector<double>> losses{};  // in the last part, where the last stage is: by pass, kPassNumbers
+  bool non_finite = false;                    // a gradient or a loss holds NaN or Inf: the sums are meaningless
 };
 
 // Takes the gradients of an audit and compares them. One thread per stage.
@@ -92,5 +100,7 @@ class GradientComparisons {
 // The sums of all stages, in their order, independent of where the stages are. Reads only the sender's stages, given by `own`; throws
 // std::invalid_argument for values that no honest process sends.
 std::vector<std::vector<AuditSums>> read_sums(const std::vector<std::vector<double>>& numbers, const std::vector<bool>& own);
+// Throws std::invalid_argument for losses that no audit of so many passes has.
+std::vector<PassLosses> read_losses(const std::vector<std::vector<double>>& numbers, std::size_t passes);
 
 }  // namespace epipe::session

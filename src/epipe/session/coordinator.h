@@ -44,6 +44,7 @@ struct AuditOutcome {
   int parts = 0;                                   // run one after the other
   std::vector<std::vector<AuditSums>> by_stage{};  // by pass: the gradients, then what each comparison finds
   std::vector<std::vector<double>> curves{};       // by 2 * cut + direction: relative errors at the tried rates; empty: nothing crossed
+  std::vector<PassLosses> losses{};                // by pass
   bool non_finite = false;                         // the sums mean nothing
 };
 

@@ -109,6 +109,7 @@ void Coordinator::take_audit(AuditOutcome& outcome, const AuditPartResult& part,
     outcome.curves[d] = part.curves[d];
   }
   if (!command.part.last || part.non_finite) return;
+  if (own.back()) outcome.losses = read_losses(part.losses, outcome.by_stage.size());
   const auto sums = read_sums(part.sums, own);
   if (sums.size() != outcome.by_stage.size()) throw std::invalid_argument("it has sums of another audit");
   for (std::size_t c = 0; c < sums.size(); ++c) {

@@ -23,6 +23,7 @@ void LocalAudit::check_follows(const AuditPart& part) const {
 pipeline::AuditRun LocalAudit::begin(const AuditPart& part) {
   if (part.first == 0) {
     comparisons_.emplace(cuts_ + 1, scale_);
+    losses_.emplace();
     done_ = 0;
   }
   pipeline::AuditRun run;
@@ -34,6 +35,7 @@ pipeline::AuditRun LocalAudit::begin(const AuditPart& part) {
   run.take = [this, first = part.first](int i, int stage, const GradientComparisons::Layers& layers) {
     comparisons_->take(first + static_cast<std::uint32_t>(i), stage, layers);
   };
+  run.take_loss = [this](int, const pipeline::AuditedLoss& loss) { losses_->take(loss); };
   return run;
 }
 
@@ -47,11 +49,17 @@ AuditPartResult LocalAudit::end(const AuditPart& part, pipeline::AuditRunResult 
   result.non_finite = result.step.non_finite;
   if (!part.last) return result;
   result.sums = comparisons_->sums(done_ / 2);
+  result.losses = losses_->losses();
   comparisons_.reset();
-  for (const auto& sums : result.sums) {
-    if (!std::all_of(sums.begin(), sums.end(), [](double sum) { return std::isfinite(sum); })) result.non_finite = true;
+  losses_.reset();
+  for (const auto* const lists : {&result.sums, &result.losses}) {
+    for (const auto& numbers : *lists) {
+      if (!std::all_of(numbers.begin(), numbers.end(), [](double x) { return std::isfinite(x); })) result.non_finite = true;
+    }
   }
-  if (result.non_finite) result.sums.clear();  // JSON has no NaN
+  if (!result.non_finite) return result;
+  result.sums.clear();  // JSON has no NaN
+  result.losses.clear();
   return result;
 }
 

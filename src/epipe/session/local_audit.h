@@ -3,6 +3,7 @@
 #include <optional>
 
 #include "epipe/session/audit.h"
+#include "epipe/session/loss_comparisons.h"
 
 namespace epipe::session {
 
@@ -24,6 +25,7 @@ class LocalAudit {
   std::size_t cuts_;
   GradientComparisons::Scale scale_;
   std::optional<GradientComparisons> comparisons_;  // of the audit under way
+  std::optional<LossComparisons> losses_;           // the same, by the process of the last stage
   std::uint32_t done_ = 0;                          // its micro-batches so far
 };
 

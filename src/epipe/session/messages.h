@@ -310,6 +310,7 @@ struct AuditReply {
     visit("result", self.result.step);
     visit("curves", self.result.curves);
     visit("sums", self.result.sums);
+    visit("losses", self.result.losses);
     visit("non_finite", self.result.non_finite);
   }
 };

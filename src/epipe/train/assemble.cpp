@@ -89,11 +89,16 @@ session::CoordinatorConfig coordinator_config(const TrainConfig& config, const A
   return coordinator;
 }
 
-AutoRatesConfig auto_rates_config(const TrainConfig& config, const pipeline::PipelineConfig& pipeline) {
+// `steps`: of the whole run.
+AutoRatesConfig auto_rates_config(const TrainConfig& config, const pipeline::PipelineConfig& pipeline, const data::DataSpec& data,
+                                  std::int64_t steps) {
   AutoRatesConfig rates;
   rates.audited = audited_cuts(pipeline, config.audit);
   rates.cuts = pipeline.cuts.size();
   rates.harm = config.harm;
+  rates.loss_added = config.loss_added;
+  rates.log_likelihood = config.loss == "auto" && !data.regression;
+  rates.steps = static_cast<double>(steps);
   rates.share = config.audit_share;
   rates.batch = config.batch;
   rates.batch_here = config.batch / config.replicas;
@@ -181,7 +186,7 @@ RunParts assemble(const Registry& registry, const TrainConfig& config, AssembleO
   coordinator.spec = to_json(parts.plan);
   coordinator.initial_weights = weights_source([resolved] { return resolved().architecture; }, config.seed, options);
   auto local = make_local_trainer(run, local_workers(config, registry.losses.find(config.loss, parts.plan.data), options));
-  parts.auto_rates = std::make_unique<AutoRates>(auto_rates_config(config, local->pipeline_config()));
+  parts.auto_rates = std::make_unique<AutoRates>(auto_rates_config(config, local->pipeline_config(), spec, parts.lr.total_steps));
   // A run that is resumed has its record in its checkpoint.
   parts.rate_record = std::make_unique<RateRecord>(parts.plan.cuts.size(), config.resume ? "" : config.rate_changes);
   parts.state = std::make_unique<ClientState>(*parts.auto_rates, *parts.rate_record);

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <cmath>
 #include <limits>
@@ -20,23 +21,35 @@ using pipeline::CutRates;
 using session::AuditSums;
 using wire::Direction;
 
-constexpr double kHighFactor = 4;     // between the rate of the training and the one whose error hardly counts beside it
-constexpr double kLeastHigh = 2;      // bits per value
-constexpr int kFirstOctaves = 3;      // that the first audit may change a rate by
-constexpr int kOctaves = 1;           // and later ones
-constexpr double kFirstShare = 0.25;  // of the harm that the first audit may use: gradients change fast after it
-constexpr double kNewest = 0.5;       // weight of an audit in the mean over all
-constexpr double kLeastNoise = 1e-3;  // of the squared gradient, where samples are copies of each other
+constexpr double kHighFactor = 3;  // between the rate of the training and the one whose error counts little beside it
+constexpr double kLeastHigh = 1;   // bits per value
+// By audit, later ones as the last: octaves that it may change a rate by, and the share of the bounds that it may use. What coding does
+// grows fast in the first steps of a training.
+constexpr std::array kOctaves = {3, 2, 2, 1};
+constexpr std::array kShares = {0.25, 0.5, 1.0};
+constexpr double kNewest = 0.5;      // weight of an audit in the mean over all
+constexpr double kLeastSeen = 0.25;  // of an error, where its curve is too flat to say
 constexpr double kNoError = 1e-12;
+constexpr double kInAdvance = 0.5;      // share of the steps to come that pay for audits before them
+constexpr std::uint64_t kFirstGap = 8;  // steps between the first two audits; then their number doubles, while that is paid in advance
 constexpr const char* kCounts = "counts";
 constexpr std::int64_t kCountNumbers = 11;
-constexpr std::int64_t kKnownNumbers = 3;
+constexpr std::int64_t kKnownNumbers = 5;
 
 AuditSums sum_of(const std::vector<AuditSums>& by_stage) {
   AuditSums sum;
   for (const AuditSums& of_stage : by_stage) sum += of_stage;
   return sum;
 }
+
+template <typename T, std::size_t N>
+T of_audit(const std::array<T, N>& values, std::uint64_t audit) {
+  return values[std::min<std::uint64_t>(audit, N - 1)];
+}
+
+double high_rate(double rate) { return std::clamp(kHighFactor * rate, kLeastHigh, session::kMostRate); }
+
+double mean_of(const std::array<double, 2>& of_a_and_b) { return (of_a_and_b[0] + of_a_and_b[1]) / 2; }
 
 double bytes_of(const pipeline::StepResult& result) {
   double bytes = 0;
@@ -93,27 +106,45 @@ void AutoRates::set_rates() {
   }
 }
 
-// Small: what matters is told by few samples. BatchNorm wants 8.
+// Small: many small audits tell more than few large ones. BatchNorm wants 8.
 std::int64_t AutoRates::samples_of_audit() const {
-  return std::min(std::clamp<std::int64_t>(config_.batch_here / 8, 8, 32), config_.batch_here / 2);
+  return std::min(std::clamp<std::int64_t>(config_.batch_here / 16, 8, 32), config_.batch_here / 2);
 }
 
 bool AutoRates::is_due(const data::LoadedBatch& loaded) const {
   const std::int64_t samples = samples_of_audit();
   if (config_.audited.empty() || loaded.step < next_step_ || samples < 1 || loaded.batch.size() < 2 * samples) return false;
   if (audits_ == 0) return loaded.step == 0 || next_step_ == 0 || std::has_single_bit(loaded.step);  // until one is valid
-  const auto affordable = [this](double Cost::*what) { return audited_.*what + last_.*what <= config_.share * trained_.*what; };
+  const bool early = loaded.step >= std::max(kFirstGap, 2 * (next_step_ - 1));
+  return affords_audit(early ? kInAdvance * std::max(0.0, config_.steps - trained_.rounds) : 0);
+}
+
+// Steps to come are taken to cost what those did that are done.
+bool AutoRates::affords_audit(double steps_in_advance) const {
+  if (trained_.rounds == 0) return false;
+  const double grown = 1 + steps_in_advance / trained_.rounds;
+  const auto affordable = [&](double Cost::*what) { return audited_.*what + last_.*what <= config_.share * trained_.*what * grown; };
   return affordable(&Cost::bytes) && affordable(&Cost::samples) && affordable(&Cost::rounds);
 }
 
-// Around the rate, which is one of them.
-std::vector<double> AutoRates::tried_rates(const Known& known) const {
-  const int octaves = audits_ == 0 ? kFirstOctaves : kOctaves;
+// Around the rate, which is one of them: those to choose from.
+std::vector<double> AutoRates::possible_rates(const Known& known) const {
+  const int octaves = of_audit(kOctaves, audits_);
   std::vector<double> rates;
   for (int i = -octaves; i <= octaves; ++i) {
     const double rate = std::clamp(known.rate * std::exp2(i), kLeast, kMost);
     if (rates.empty() || rate > rates.back()) rates.push_back(rate);
   }
+  return rates;
+}
+
+// With the one that a pass compares with.
+std::vector<double> AutoRates::tried_rates(std::size_t k) const {
+  const bool fixed = config_.audited[k].fixed != 0;
+  std::vector<double> rates = fixed ? std::vector<double>{config_.audited[k].fixed} : possible_rates(known_[k]);
+  const double high = high_rate(known_[k].rate);
+  const auto place = std::lower_bound(rates.begin(), rates.end(), high);
+  if (place == rates.end() || *place != high) rates.insert(place, high);
   return rates;
 }
 
@@ -128,9 +159,9 @@ session::AuditRequest AutoRates::request(const data::LoadedBatch& loaded) const 
   for (std::size_t k = 0; k < known_.size(); ++k) {
     const AuditedCut& at = config_.audited[k];
     pipeline::Rates rates = request.passes.back();
-    rates[at.cut].of(at.direction) = std::clamp(kHighFactor * known_[k].rate, kLeastHigh, session::kMostRate);
+    rates[at.cut].of(at.direction) = high_rate(known_[k].rate);
     request.passes.push_back(std::move(rates));
-    request.tried[at.index()] = at.fixed != 0 ? std::vector<double>{at.fixed} : tried_rates(known_[k]);
+    request.tried[at.index()] = tried_rates(k);
   }
   return request;
 }
@@ -141,9 +172,9 @@ AuditRecord AutoRates::take(const session::AuditRequest& request, const session:
   record.step = request.id.step;
   record.took = outcome.step;
   last_ = {counted_bytes(outcome.step, config_), static_cast<double>(outcome.step.samples), static_cast<double>(outcome.parts)};
-  audited_ = {audited_.bytes + last_.bytes, audited_.samples + last_.samples, audited_.rounds + last_.rounds};
+  if (audits_ > 0) audited_ = {audited_.bytes + last_.bytes, audited_.samples + last_.samples, audited_.rounds + last_.rounds};
   next_step_ = record.step + 1;
-  record.valid = !outcome.non_finite && sum_of(outcome.by_stage[0]).square > 0;
+  record.valid = !outcome.non_finite && sum_of(outcome.by_stage[0]).square > 0 && outcome.losses.size() == request.passes.size();
   if (!record.valid) return record;
   measure(request, outcome, record);
   choose(request, outcome, record);
@@ -152,13 +183,17 @@ AuditRecord AutoRates::take(const session::AuditRequest& request, const session:
   return record;
 }
 
-// e is what coding adds to a gradient of n samples; of a batch of B, its bias stays and its variance becomes n/B of it, as that of the
-// gradient does:   harm = (bias^2 + variance n/B) / (noise n/B) = (bias^2 B/n + variance) / noise
+// e is what coding adds to a gradient g of n samples; of a batch of B, its bias and what g is for all samples stay, the variance of both
+// becomes n/B of it:
+//   harm = (bias^2 + variance n/B) / (common^2 + noise n/B) = (bias^2 B/n + variance) / (common^2 B/n + noise)
+// A comparison sees the part of it that goes with the error which the higher rate takes away.
 void AutoRates::measure(const session::AuditRequest& request, const session::AuditOutcome& outcome, AuditRecord& record) {
   const AuditSums gradient = sum_of(outcome.by_stage[0]);
-  const double noise = std::max(gradient.square - gradient.cross, kLeastNoise * gradient.square);
+  const double noise = gradient.square - gradient.cross;
   const double batches = static_cast<double>(config_.batch) / static_cast<double>(request.samples[0].size());
+  const double all = noise + batches * std::max(0.0, gradient.cross);
   record.noise = gradient.cross > 0 ? noise / batches / gradient.cross : std::numeric_limits<double>::quiet_NaN();
+  record.loss = mean_of(outcome.losses[0].loss);
   for (std::size_t k = 0; k < known_.size(); ++k) {
     const AuditedCut& at = config_.audited[k];
     const AuditSums error = sum_of(outcome.by_stage[k + 1]);
@@ -166,36 +201,64 @@ void AutoRates::measure(const session::AuditRequest& request, const session::Aud
     CutAudit cut;
     cut.at = at;
     cut.rate = cut.next_rate = known_[k].rate;
-    cut.bias = batches * common / noise;
-    cut.harm = cut.bias + (error.square - common) / noise;
-    cut.gradient_error = error.square / gradient.square;
-    cut.progress_lost = -error.along / (gradient.cross - error.along);
+    double seen = 1;
     const auto& tried = request.tried[at.index()];
     const auto& curve = outcome.curves[at.index()];
-    if (curve.size() == tried.size()) cut.rel_error = curve_of(tried, curve).error_at(cut.rate);
+    if (curve.size() == tried.size()) {
+      const RateCurve errors = curve_of(tried, curve);
+      cut.rel_error = errors.error_at(cut.rate);
+      seen = std::clamp(1 - errors.error_at(high_rate(cut.rate)) / std::max(cut.rel_error, kNoError), kLeastSeen, 1.0);
+    }
+    cut.loss_added = mean_of(outcome.losses[k + 1].added) / seen;
+    cut.loss_difference = mean_of(outcome.losses[k].loss) - mean_of(outcome.losses[k + 1].loss);
+    cut.bias = batches * common / all / seen;
+    cut.harm = cut.bias + (error.square - common) / all / seen;
+    cut.gradient_error = error.square / gradient.square;
+    cut.progress_lost = -error.along / (gradient.cross - error.along);
+    cut.seen = seen;
     record.harm += cut.harm;
+    record.loss_added += cut.loss_added;
     record.cuts.push_back(cut);
   }
 }
 
+// What a unit of relative error does at one cut and direction.
+void AutoRates::learn(std::size_t k, const session::AuditOutcome& outcome, const AuditRecord& record) {
+  Known& known = known_[k];
+  const double error = std::max(record.cuts[k].rel_error, kNoError);
+  const double newest = known.measured ? kNewest : 1;
+  const auto mix = [newest](double& mean, double found) { mean = (1 - newest) * mean + newest * found; };
+  mix(known.log_sensitivity, std::log(std::max(record.cuts[k].harm, kNoError) / error));
+  const double unit = config_.log_likelihood ? 1 : 2 * std::max(record.loss, kNoError);
+  const auto& added = outcome.losses[k + 1].added;
+  const double spread = (added[0] - added[1]) / (2 * unit * error * record.cuts[k].seen);
+  mix(known.loss, std::max(0.0, record.cuts[k].loss_added) / (unit * error));
+  known.variance = (1 - newest) * (1 - newest) * known.variance + newest * newest * spread * spread;
+  known.measured = true;
+}
+
+// Activations get what the bound on the loss asks for; then all tensors get what the bound on the harm asks for on top of it.
 void AutoRates::choose(const session::AuditRequest& request, const session::AuditOutcome& outcome, AuditRecord& record) {
   std::vector<std::size_t> chosen;  // audited cuts
-  std::vector<RateChoice> choices;
+  std::vector<RateChoice> by_harm;
+  std::vector<RateChoice> by_loss;
   for (std::size_t k = 0; k < known_.size(); ++k) {
     const AuditedCut& at = config_.audited[k];
     const auto& curve = outcome.curves[at.index()];
     if (at.fixed != 0 || curve.empty()) continue;
-    Known& known = known_[k];
-    const double found = std::log(std::max(record.cuts[k].harm, kNoError) / std::max(record.cuts[k].rel_error, kNoError));
-    known.log_sensitivity = known.measured ? (1 - kNewest) * known.log_sensitivity + kNewest * found : found;
-    known.measured = true;
+    learn(k, outcome, record);
+    const double values = static_cast<double>(traffic_at(outcome.step, at).values);
+    const RateCurve rates = curve_of(request.tried[at.index()], curve).until(possible_rates(known_[k]).back());
     chosen.push_back(k);
-    const RateCurve all = curve_of(request.tried[at.index()], curve);
-    choices.push_back({static_cast<double>(traffic_at(outcome.step, at).values), std::exp(known.log_sensitivity),
-                       at.direction == wire::Direction::kForward ? all.within(kMostForwardError) : all});
+    by_harm.push_back({values, std::exp(known_[k].log_sensitivity), rates});
+    const bool forward = at.direction == Direction::kForward;
+    by_loss.push_back({values, forward ? known_[k].loss + std::sqrt(known_[k].variance) : 0, rates});
   }
-  if (choices.empty()) return;
-  const auto rates = allocate_bits(choices, config_.harm * (audits_ == 0 ? kFirstShare : 1));
+  if (chosen.empty()) return;
+  const double share = of_audit(kShares, audits_);
+  const auto least = allocate_bits(by_loss, share * config_.loss_added);
+  for (std::size_t i = 0; i < chosen.size(); ++i) by_harm[i].curve = by_harm[i].curve.from(least[i]);
+  const auto rates = allocate_bits(by_harm, share * config_.harm);
   for (std::size_t i = 0; i < chosen.size(); ++i) {
     known_[chosen[i]].rate = rates[i];
     record.cuts[chosen[i]].next_rate = rates[i];
@@ -217,7 +280,8 @@ session::NamedTensors AutoRates::state() const {
   for (const Cost* const cost : {&trained_, &audited_, &last_}) counts.insert(counts.end(), {cost->bytes, cost->samples, cost->rounds});
   session::NamedTensors all = {{kCounts, torch::tensor(counts, torch::kFloat64)}};
   for (std::size_t k = 0; k < known_.size(); ++k) {
-    const std::vector<double> numbers = {known_[k].rate, known_[k].log_sensitivity, known_[k].measured ? 1.0 : 0.0};
+    const Known& known = known_[k];
+    const std::vector<double> numbers = {known.rate, known.log_sensitivity, known.measured ? 1.0 : 0.0, known.loss, known.variance};
     all.emplace(state_name(config_.audited[k]), torch::tensor(numbers, torch::kFloat64));
   }
   return all;
@@ -242,12 +306,12 @@ void AutoRates::set_state(const session::NamedTensors& state) {
   }
   for (std::size_t k = 0; k < known_.size(); ++k) {
     const double* const n = numbers_of(state_name(config_.audited[k]), kKnownNumbers);
-    if (n != nullptr && config_.audited[k].fixed == 0) known_[k] = {std::clamp(n[0], kLeast, kMost), n[1], n[2] != 0};
+    if (n != nullptr && config_.audited[k].fixed == 0) known_[k] = {std::clamp(n[0], kLeast, kMost), n[1], n[2] != 0, n[3], n[4]};
   }
   set_rates();
 }
 
-nlohmann::json audit_json(const AuditRecord& record, const std::vector<pipeline::CutCodecs>& codecs, double bound) {
+nlohmann::json audit_json(const AuditRecord& record, const std::vector<pipeline::CutCodecs>& codecs, const AutoRatesConfig& bounds) {
   nlohmann::json cuts = nlohmann::json::array();
   for (const CutAudit& cut : record.cuts) {
     nlohmann::json line = session::metrics_line(cut);
@@ -258,8 +322,11 @@ nlohmann::json audit_json(const AuditRecord& record, const std::vector<pipeline:
           {"epoch", record.epoch},
           {"step", record.step},
           {"valid", record.valid},
+          {"loss", record.loss},
+          {"loss_added", record.loss_added},
+          {"loss_bound", bounds.loss_added},
           {"harm", record.harm},
-          {"bound", bound},
+          {"bound", bounds.harm},
           {"noise", record.noise},
           {"wire_bytes", record.wire_bytes()},
           {"samples", record.took.samples},
@@ -270,7 +337,8 @@ std::uint64_t AuditRecord::wire_bytes() const { return static_cast<std::uint64_t
 
 std::string describe(const AuditRecord& record) {
   if (!record.valid) return fmt::format("audit before step {}: the gradients are not finite, or zero; rates stay", record.step);
-  std::string text = fmt::format("audit before step {}: harm {:.3g}; bits per value", record.step, record.harm);
+  std::string text =
+      fmt::format("audit before step {}: loss added {:.2g}, harm {:.3g}; bits per value", record.step, record.loss_added, record.harm);
   for (const CutAudit& cut : record.cuts) {
     text +=
         fmt::format("{} cut {} {} {:.3g}", &cut == record.cuts.data() ? ":" : ",", cut.at.cut, name_of(cut.at.direction), cut.next_rate);

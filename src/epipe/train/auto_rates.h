@@ -28,7 +28,10 @@ struct AutoRatesConfig {
   std::vector<AuditedCut> audited;
   std::size_t cuts = 0;         // of the pipeline
   double harm = 0;              // most of all cuts and directions together
+  double loss_added = 0;        // most of all activations together
+  bool log_likelihood = true;   // the loss is one, so that it has nats; false: what is added counts as a share of twice the loss
   double share = 0;             // of the training's bytes, samples and steps that audits may take
+  double steps = 0;             // of the whole run: audits come early and often where later steps pay for them
   std::int64_t batch = 0;       // samples, of all replicas
   std::int64_t batch_here = 0;  // of this replica
   // A server keeps the first cut's activations: their bytes depend on what it has, so they do not count, or a run whose server lost some
@@ -39,6 +42,7 @@ struct AutoRatesConfig {
 // What an audit found of one cut and direction; base/audit_metrics.def says what each is.
 struct CutAudit {
   AuditedCut at;
+  double seen = 1;  // share of the relative error that the comparison took away
 #define METRIC EPIPE_METRIC_MEMBER
 #include "epipe/base/audit_metrics.def"
 #undef METRIC
@@ -56,6 +60,8 @@ struct AuditRecord {
   std::uint64_t step = 0;  // that it came before
   bool valid = false;      // false: gradients that are not finite, or none; nothing was chosen
   double harm = 0;
+  double loss = 0;            // of the audit's samples, per term
+  double loss_added = 0;
   double noise = 0;           // of a batch's gradient, relative to the gradient
   pipeline::StepResult took;  // bytes, samples and times
   std::vector<CutAudit> cuts;
@@ -70,12 +76,10 @@ class AutoRates final : public session::OwnState {
   static constexpr double kFirst = 1;  // bits per value, before the first audit
   static constexpr double kLeast = 0.06;
   static constexpr double kMost = 8;
-  // Of activations, relative: what crosses forward is what the trained model computes with, and a gradient tells nothing of that. Without
-  // this bound late audits, when gradients are nearly all noise, took bits from activations and accuracy with them (bench/harm).
-  static constexpr double kMostForwardError = 0.02;
 
   explicit AutoRates(AutoRatesConfig config);
 
+  const AutoRatesConfig& config() const { return config_; }
   // Of the next step; empty where no rate is open.
   const pipeline::Rates& rates() const { return rates_; }
   // Whether an audit is to come before this step: the first one that has the samples, later ones when the training can afford them.
@@ -103,10 +107,15 @@ class AutoRates final : public session::OwnState {
     double rate = 0;
     double log_sensitivity = 0;  // mean over the audits, the later the heavier; once there was one
     bool measured = false;
+    double loss = 0;      // added by a unit of relative error; mean likewise
+    double variance = 0;  // of that mean
   };
   std::int64_t samples_of_audit() const;
-  std::vector<double> tried_rates(const Known& known) const;
+  std::vector<double> possible_rates(const Known& known) const;
+  std::vector<double> tried_rates(std::size_t k) const;
+  bool affords_audit(double steps_in_advance) const;
   void measure(const session::AuditRequest& request, const session::AuditOutcome& outcome, AuditRecord& record);
+  void learn(std::size_t k, const session::AuditOutcome& outcome, const AuditRecord& record);
   void choose(const session::AuditRequest& request, const session::AuditOutcome& outcome, AuditRecord& record);
   void set_rates();
 
@@ -114,15 +123,15 @@ class AutoRates final : public session::OwnState {
   std::vector<Known> known_;  // by audited cut
   pipeline::Rates rates_;
   Cost trained_;
-  Cost audited_;
+  Cost audited_;  // after the first
   Cost last_;  // audit
   std::uint64_t audits_ = 0;
   std::uint64_t next_step_ = 0;  // the first step that was not audited
 };
 
 // A line of metrics.jsonl; codecs by cut.
-nlohmann::json audit_json(const AuditRecord& record, const std::vector<pipeline::CutCodecs>& codecs, double bound);
-// For people: "audit before step 0: harm 0.02; bits per value: cut 0 forward 0.25, ..."
+nlohmann::json audit_json(const AuditRecord& record, const std::vector<pipeline::CutCodecs>& codecs, const AutoRatesConfig& bounds);
+// For people: "audit before step 0: loss added 0.004, harm 0.02; bits per value: cut 0 forward 0.25, ..."
 std::string describe(const AuditRecord& record);
 
 }  // namespace epipe::train

@@ -48,7 +48,7 @@ void RunLog::restart_epoch() {
 
 void RunLog::write_audit() {
   if (!audit_) return;
-  file_->append(audit_json(*audit_, run_.coordinator->local().pipeline_config().codecs, config_.harm));
+  file_->append(audit_json(*audit_, run_.coordinator->local().pipeline_config().codecs, run_.auto_rates->config()));
   observer_.on_audit(*audit_);
   for (StepSums* const all : {&in_epoch_, &in_call_}) all->wire_bytes += audit_->wire_bytes();
   audit_.reset();
