@@ -3,6 +3,7 @@
 #include <torch/cuda.h>
 
 #include <algorithm>
+#include <nlohmann/json.hpp>
 
 #include "epipe/model/model.h"
 #include "epipe/train/learned_codecs.h"
