@@ -28,6 +28,11 @@ json planned(const std::string& flags) {
   return json::parse(outcome.output, nullptr, false);
 }
 
+std::string text_of(const std::string& path) {
+  std::ifstream file(path);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
 TEST(PlanCommand, SaysWhatItChoseAndWhatItRestsOn) {
   const Outcome plan = run_plan(kMlp + kMachines + kSlowLink);
   ASSERT_EQ(plan.code, 0) << plan.output;
@@ -64,6 +69,51 @@ TEST(PlanCommand, PrintsFlagsThatTrainTakes) {
   EXPECT_EQ(trained.code, 0) << trained.output;
 }
 
+// How much accuracy coding may cost is for the run to keep: the plan only says so.
+TEST(PlanCommand, HandsTheBoundOfHarmToCodecsThatChooseTheirBits) {
+  const testing::TempFolder folder;
+  const json plan = planned(kMlp + kMachines + " --link up=100k,down=100k,delay=0 --harm 0.05");
+  EXPECT_EQ(plan.at("flags").at("codec"), "auto") << plan.at("flags");
+  EXPECT_EQ(plan.at("flags").at("harm"), 0.05);
+  EXPECT_NE(plan.at("command").get<std::string>().find("--harm 0.05"), std::string::npos);
+  const auto trained =
+      testing::run_program("train " + kMlp + plan.at("command").get<std::string>() + " --max-steps 1 --run-dir " + folder.file("run"));
+  EXPECT_EQ(trained.code, 0) << trained.output;
+}
+
+// What train records is what the plan says, flag by flag, for fast and slow links, one and several servers, and a chain.
+TEST(PlanCommand, IsThePlanThatTrainReaches) {
+  const std::string two_servers = " --workers client:cpu@2GF,server:host:7000@200GF,server:other:7000@200GF";
+  for (const std::string& request :
+       {kMachines + " --link up=100k,down=10M,delay=0", kMachines + " --link up=10G,down=10G,delay=0",
+        kMachines + " --link up=100M,down=100M,delay=200ms --schedule 1f1b --in-flight 4 --chunks 16 --codec none",
+        two_servers + " --link up=1M,down=10M,delay=5ms", std::string(" --workers cpu@2GF,cpu@2GF"),
+        kMachines + kSlowLink + " --codec-forward ec:2 --codec-backward uniform:8"}) {
+    const testing::TempFolder folder;
+    const json plan = planned(kMlp + request);
+    const std::string command = plan.at("command");
+    const auto trained = testing::run_program("train " + kMlp + command + " --max-steps 1 --run-dir " + folder.file("run"));
+    ASSERT_EQ(trained.code, 0) << command << "\n" << trained.output;
+    // A plan for the recorded settings changes none of them.
+    const auto recorded = testing::run_program("train --config " + folder.file("run/config.toml") + " --max-steps 1 --run-dir " +
+                                               folder.file("again"));
+    ASSERT_EQ(recorded.code, 0) << recorded.output;
+    const std::string config = text_of(folder.file("run/config.toml"));
+    const json& flags = plan.at("flags");
+    std::string cuts;
+    for (const std::string cut : flags.at("cuts")) cuts += (cuts.empty() ? "\"" : ",\"") + cut + "\"";
+    for (const std::string& line :
+         {"cuts = [" + cuts + "]", "place = " + flags.at("place").dump(), "schedule = " + flags.at("schedule").dump(),
+          "chunks = " + flags.at("chunks").dump(), "codec = " + flags.at("codec").dump()}) {
+      EXPECT_NE(config.find(line), std::string::npos) << line << "\n" << config;
+    }
+    for (const std::string at : flags.at("codec_at")) EXPECT_NE(config.find(at), std::string::npos) << at << "\n" << config;
+    const auto expect = [&](const std::string& text) { EXPECT_NE(config.find(text), std::string::npos) << text << "\n" << config; };
+    if (flags.at("in_flight").is_number()) expect("in-flight = \"" + flags.at("in_flight").dump());
+    if (flags.at("schedule_costs").is_string()) expect(flags.at("schedule_costs").dump());
+  }
+}
+
 TEST(PlanCommand, OrdersTheActionsForAFarServer) {
   const testing::TempFolder folder;
   const json plan =
@@ -74,8 +124,7 @@ TEST(PlanCommand, OrdersTheActionsForAFarServer) {
   const auto trained =
       testing::run_program("train " + kMlp + plan.at("command").get<std::string>() + " --max-steps 1 --run-dir " + folder.file("run"));
   ASSERT_EQ(trained.code, 0) << trained.output;
-  std::ifstream config(folder.file("run/config.toml"));
-  const std::string recorded{std::istreambuf_iterator<char>(config), {}};
+  const std::string recorded = text_of(folder.file("run/config.toml"));
   EXPECT_NE(recorded.find(costs), std::string::npos) << recorded;
   EXPECT_TRUE(planned(kMlp + kMachines + kSlowLink + " --chunks 1").at("flags").at("schedule_costs").is_null()) << "one micro-batch";
 }
@@ -140,6 +189,10 @@ TEST(PlanCommand, ExitsWithTheReasonWhereNoPlanIsPossible) {
            {kMlp + kMachines + " --link up=10M,down=0,delay=0", 2, "expected down of more than 0 bit/s, got 0"},
            {kMlp + " --workers client:cpu@2GF/1MB,server:host:7000@200GF" + kSlowLink, 1, "but has 1.0 MB; "},
            {kMlp + kMachines + kSlowLink + " --costs nowhere.json", 2, "contradict each other"},
+           {kMlp + kMachines + kSlowLink + " --harm 0.1 --codec ec:2", 2, "--harm 0.1 bounds what codecs do that choose their bits"},
+           {kMlp + kMachines + kSlowLink + " --harm -1", 2, "--harm"},
+           {kMlp + kMachines + " --link rate=10M,up=5M,delay=0", 2, "up is given twice"},
+           {kMlp + kMachines + kSlowLink + " --keep 0-3", 1, "keep fewer layers"},
            {"--costs nowhere.json", 2, "nowhere.json"},
            {kMlp + kMachines, 2, "--tls"},
            {kMlp + " --workers client:cpu@2GF,server:127.0.0.1:1 --insecure", 1, "to plan without it"},

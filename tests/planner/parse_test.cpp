@@ -73,6 +73,9 @@ TEST(Link, ThatMakesNoSenseIsRefused) {
            {"speed=10M", "got \"speed=10M\""},
            {"delay=20", "expected a time such as delay=20ms"},
            {"delay=nans", "expected a time"},
+           {"up=10M,up=20M", "up is given twice, the second time by up=20M"},
+           {"rate=10M,down=20M", "down is given twice, the second time by down=20M"},
+           {"delay=1ms,delay=1ms", "delay is given twice"},
        }) {
     const auto link = parse_link(text);
     ASSERT_FALSE(link.ok()) << text;

@@ -66,12 +66,71 @@ TEST(Price, AddsTheOptimizerOfTheClientAndWhatTheServersIsLater) {
   EXPECT_NEAR(Pricer(inputs).price(ring_of(1, 3, 1)).seconds, without + 0.2 - 16e-3, 1e-9);
 }
 
+// Caches hold a small micro-batch: four of 4 samples may take less, or more, than one of 16.
+TEST(Price, TakesWhatLayersTakeAtTheSizeOfTheMicroBatch) {
+  Inputs inputs = equal_inputs(4);
+  for (Worker& worker : inputs.workers) {
+    worker.sizes = {2, 8, 16};
+    worker.forward.assign(4, {1e-3, 3e-3, 11e-3});
+    worker.backward.assign(4, {0, 0, 0});
+  }
+  const auto seconds = [&](int chunks, double batch) {
+    inputs.batch = batch;
+    return Pricer(inputs).price(ring_of(1, 3, chunks)).seconds;
+  };
+  EXPECT_NEAR(seconds(1, 16), 4 * 11e-3, 1e-9);
+  EXPECT_NEAR(seconds(1, 4), 4 * (1e-3 + 2e-3 / 3), 1e-9) << "between two sizes";
+  EXPECT_NEAR(seconds(1, 24), 4 * 19e-3, 1e-9) << "beyond the largest";
+  EXPECT_NEAR(seconds(1, 1), 4 * (1e-3 - 1e-3 / 3), 1e-9) << "below the smallest";
+  for (Worker& worker : inputs.workers) worker.sizes = {8}, worker.forward.assign(4, {3e-3}), worker.backward.assign(4, {0});
+  EXPECT_NEAR(seconds(1, 4), 4 * 1.5e-3, 1e-9) << "a single size, in proportion";
+}
+
+TEST(Price, AddsUpTheGradientsOfAllMicroBatchesButTheFirst) {
+  Inputs inputs = equal_inputs(4);
+  for (Layer& layer : inputs.layers) layer.trained = 1e6;
+  inputs.workers[1].forward.assign(4, {0, 1});  // the server is busy all the time
+  inputs.workers[1].backward.assign(4, {0, 1});
+  const auto seconds = [&](int chunks) { return Pricer(inputs).price(ring_of(1, 3, chunks)).seconds; };
+  const double one = seconds(1);
+  const double four = seconds(4);
+  inputs.workers[1].accumulate = 1e-9;
+  EXPECT_NEAR(seconds(1), one, 1e-9);
+  EXPECT_NEAR(seconds(4), four + 3 * 2e-3, 1e-9) << "two layers";
+}
+
+TEST(Price, ChargesEveryMessage) {
+  Inputs inputs = equal_inputs(4);
+  const double before = Pricer(inputs).price(ring_of(1, 3, 1)).seconds;
+  inputs.link.frame = 0.1;
+  EXPECT_NEAR(Pricer(inputs).price(ring_of(1, 3, 1)).seconds, before + 4 * 0.1, 1e-9) << "two cuts, there and back";
+}
+
+// Gradients are other tensors than activations, and those of one layer others than those of the next.
+TEST(Price, TakesACodecAtItsLayerAndDirection) {
+  Inputs inputs = equal_inputs(4);
+  inputs.batch = 1;
+  inputs.codecs[0].forward.assign(4, {});
+  inputs.codecs[0].forward[0].encode.fixed = 1;  // behind layer 0
+  inputs.codecs[0].forward[2].decode.fixed = 2;
+  inputs.codecs[0].backward.assign(4, {});
+  inputs.codecs[0].backward[1].encode.fixed = 4;
+  const auto codecs = [&](std::size_t first, std::size_t second) {
+    Choice choice = ring_of(first, second, 1);
+    Inputs free = inputs;
+    free.codecs = {codec_of("none", 32, 0, 0, 0, 0)};
+    return Pricer(inputs).price(choice).seconds - Pricer(free).price(choice).seconds;
+  };
+  EXPECT_NEAR(codecs(1, 3), 3, 1e-9);
+  EXPECT_NEAR(codecs(2, 3), 6, 1e-9);
+}
+
 // 16 micro-batches in a ring with a server 0.1 s away.
 TEST(Order, IsForTheDelayWhereThatIsFaster) {
   Inputs inputs = random_inputs(1, 6);
   inputs.batch = 64;
   inputs.link = {1e7, 1e7, 0.1, 0};
-  inputs.codecs = {{"auto:2", 2, 200, 1e-9, 1e-9, 1e-6}};
+  inputs.codecs = {codec_of("auto:2", 2, 200, 1e-9, 1e-9, 1e-6)};
   const Choice choice{{1, 5}, {0, 1, 0}, 16, {{0, 0}, {0, 0}}, "1f1b", 8};
   Pricer pricer(inputs);
   const Priced best = pricer.best_order(choice);
@@ -93,7 +152,7 @@ TEST(Bindings, NameWhatIsSlow) {
   EXPECT_EQ(binds([](Inputs& i) { i.link.up = 1e5; }), "up");
   EXPECT_EQ(binds([](Inputs& i) { i.link.down = 1e5; }), "down");
   EXPECT_EQ(binds([](Inputs& i) { i.link.delay = 10; }), "latency");
-  EXPECT_EQ(binds([](Inputs& i) { i.codecs[0].encode = 1e-4; }), "codec");
+  EXPECT_EQ(binds([](Inputs& i) { i.codecs[0].forward[0].encode.per_one = 1e-4; }), "codec");
   EXPECT_EQ(binds([](Inputs& i) { i.workers[0].backward.assign(6, {0, 1}); }), "client");
   EXPECT_EQ(binds([](Inputs& i) { i.workers[1].forward.assign(6, {0, 1}); }), "server 1");
 }

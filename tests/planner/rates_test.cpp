@@ -15,7 +15,8 @@ constexpr double kSlow = 1e4;
 Inputs coded_inputs(unsigned seed, const Link& link) {
   Inputs inputs = random_inputs(seed, 5);
   inputs.link = link;
-  inputs.codecs = {{"auto:2", 2, 200, 1e-9, 1e-9, 1e-6}, {"auto:4", 4, 200, 1e-9, 1e-9, 1e-6}, {"auto:8", 8, 200, 1e-9, 1e-9, 1e-6}};
+  inputs.codecs.clear();
+  for (const double bits : {2, 4, 8}) inputs.codecs.push_back(codec_of(fmt::format("auto:{}", bits), bits, 200, 1e-9, 1e-9, 1e-6));
   return inputs;
 }
 

@@ -217,6 +217,9 @@ TEST(Search, RefusesRequestsThatContradictEachOther) {
             "names 3 workers, but there are 2"},
            {[](Inputs& i) { i.workers[0].forward.pop_back(); }, "expected 6 client's forward times"},
            {[](Inputs& i) { i.codecs.clear(); }, "at least one codec"},
+           {[](Inputs& i) { i.codecs[1].backward.resize(2); }, "auto:2 costs: expected an entry for each of 6 layers, or one for all"},
+           {[](Inputs& i) { i.workers[1].sizes = {1, 1}; }, "server 1's sizes of a micro-batch in ascending order, got 1"},
+           {[](Inputs& i) { i.workers[1].sizes = {1}; }, "at each of 1 sizes of a micro-batch, got 2"},
            {[](Inputs& i) {
               i.constraints.codec_at = {{2, Direction::kForward, 0}};
             },

@@ -5,6 +5,7 @@
 
 #include <thread>
 
+#include "epipe/train/codec_costs.h"
 #include "epipe/train/measure_server.h"
 #include "support/models.h"
 
@@ -14,14 +15,14 @@ namespace {
 TEST(FitLine, GoesThroughTwoPointsAndNeverBelowZero) {
   const auto line = fit_line({{2, 5}, {4, 9}});
   EXPECT_NEAR(line.fixed, 1, 1e-12);
-  EXPECT_NEAR(line.per_sample, 2, 1e-12);
+  EXPECT_NEAR(line.per_one, 2, 1e-12);
   const auto origin = fit_line({{2, 1}, {4, 9}});  // would be -7 at 0
   EXPECT_EQ(origin.fixed, 0);
-  EXPECT_NEAR(origin.per_sample, 10.0 / 6, 1e-12);
+  EXPECT_NEAR(origin.per_one, 10.0 / 6, 1e-12);
   const auto falling = fit_line({{2, 9}, {4, 5}});
   EXPECT_NEAR(falling.fixed, 7, 1e-12);
-  EXPECT_EQ(falling.per_sample, 0);
-  EXPECT_NEAR(fit_line({{4, 8}}).per_sample, 2, 1e-12);
+  EXPECT_EQ(falling.per_one, 0);
+  EXPECT_NEAR(fit_line({{4, 8}}).per_one, 2, 1e-12);
 }
 
 class CostTables : public ::testing::Test {
@@ -48,30 +49,38 @@ TEST_F(CostTables, CountParametersAndWhatCrosses) {
   EXPECT_EQ(table.layers.back().values, static_cast<double>(batches_->spec().classes));
 }
 
-TEST_F(CostTables, HaveTimesAndMemoryOfEveryLayer) {
-  const DeviceTable table = device_table(architecture_, config_, *batches_, torch::kCPU);
+TEST_F(CostTables, HaveTimesAndMemoryOfEveryLayerAtSizesDownToTheLeast) {
+  const DeviceTable table = device_table(registry_, architecture_, config_, *batches_, torch::kCPU, 4);
   const ModelTable model = model_table(architecture_, config_, *batches_);
+  EXPECT_EQ(table.sizes, (std::vector<double>{4, 8, 16}));
   ASSERT_EQ(table.forward.size(), architecture_.layers.size());
   for (std::size_t l = 0; l < table.forward.size(); ++l) {
-    EXPECT_GT(table.forward[l].of(8), 0) << l;
-    EXPECT_GT(table.backward[l].of(8), 0) << l;
+    ASSERT_EQ(table.forward[l].size(), 3U);
+    for (std::size_t size = 0; size < 3; ++size) {
+      EXPECT_GT(table.forward[l][size], 0) << l;
+      EXPECT_GT(table.backward[l][size], 0) << l;
+    }
     EXPECT_GE(table.kept_bytes[l], 3 * model.layers[l].values) << l << ": its outputs are kept, at the least";
   }
-  EXPECT_GE(table.outputs.size(), 2U);
 }
 
 TEST_F(CostTables, PriceCodecsByWhatTheyWrite) {
-  const Outputs outputs = sample_outputs(architecture_, config_, *batches_);
-  const auto none = codec_costs("none", outputs, 1);
-  EXPECT_NEAR(none.bits, 32, 1e-6);
-  EXPECT_GT(none.frame_bytes, 0);
+  const ModelTable model = model_table(architecture_, config_, *batches_);
+  const auto boundaries = boundaries_of(registry_, architecture_, config_, *batches_, model.layers);
+  ASSERT_EQ(boundaries.size(), architecture_.layers.size() - 1);
+  const auto none = codec_costs("none", boundaries, 1);
+  EXPECT_NEAR(none.bits, 32, 0.5);
+  EXPECT_NEAR(none.forward[0].bytes.per_one, 4, 1e-6);
+  EXPECT_GT(none.forward[0].bytes.fixed, 0);
   EXPECT_FALSE(none.lossy());
-  const auto two = codec_costs("auto:2", outputs, 1);
+  const auto two = codec_costs("auto:2", boundaries, 1);
+  ASSERT_EQ(two.forward.size(), architecture_.layers.size());
+  ASSERT_EQ(two.backward.size(), architecture_.layers.size());
   EXPECT_LT(two.bits, 2.5);
   EXPECT_GT(two.bits, 0.1);
-  EXPECT_GT(two.encode, none.encode);
-  EXPECT_THROW(codec_costs("nonsense", outputs, 1), std::invalid_argument);
-  EXPECT_THROW(codec_costs("conv:20x3", outputs, 1), std::invalid_argument);
+  EXPECT_GT(two.forward[0].encode.of(1e5), none.forward[0].encode.of(1e5));
+  EXPECT_THROW(codec_costs("nonsense", boundaries, 1), std::invalid_argument);
+  EXPECT_THROW(codec_costs("conv:20x3", boundaries, 1), std::invalid_argument);
 }
 
 TEST(StateBytes, AreGradientAndMoments) {

@@ -52,7 +52,11 @@ planner::Inputs costs_of(const TrainConfig& config) {
   request.workers = planner::parse_workers("client:cpu@20GF,server:host:7000@200GF").value();
   request.link = planner::parse_link("rate=10M,delay=1ms").value();
   inputs = plan_inputs(testing::registry(), request);
-  for (planner::CodecCosts& codec : inputs.codecs) codec.encode = codec.decode = codec.frame_seconds = 0;
+  for (planner::CodecCosts& codec : inputs.codecs) {
+    for (auto* const all : {&codec.forward, &codec.backward}) {
+      for (planner::FrameCosts& frame : *all) frame.encode = frame.decode = {};
+    }
+  }
   inputs.link.carry = inputs.load_seconds = 0;
   return inputs;
 }

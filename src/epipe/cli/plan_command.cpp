@@ -41,7 +41,7 @@ T parsed(Result<T> result, std::string_view flag) {
 
 std::set<std::string> given_settings(const CLI::App& command) {
   std::set<std::string> given;
-  for (const char* name : {"cuts", "place", "schedule", "chunks", "codec", "codec_forward", "codec_backward"}) {
+  for (const char* name : {"cuts", "place", "schedule", "chunks", "codec", "codec_forward", "codec_backward", "harm"}) {
     std::string flag = std::string("--") + name;
     std::replace(flag.begin(), flag.end(), '_', '-');
     if (command.count(flag) > 0) given.insert(name);
@@ -49,11 +49,24 @@ std::set<std::string> given_settings(const CLI::App& command) {
   return given;
 }
 
+// A bound that nothing would keep.
+void check_harm(const train::TrainConfig& config, const std::set<std::string>& given) {
+  const bool codec = given.contains("codec") || given.contains("codec_forward") || given.contains("codec_backward");
+  if (!given.contains("harm") || !codec) return;
+  for (const std::string& spec : {config.codec, config.codec_forward, config.codec_backward}) {
+    if (spec == "auto") return;
+  }
+  throw UsageError(fmt::format(
+      "--harm {} bounds what codecs do that choose their bits, and --codec {} does not: say --codec auto, or leave one of the two out",
+      config.harm, config.codec));
+}
+
 train::PlanRequest request_of(const PlanFlags& flags, const CLI::App& command) {
   train::PlanRequest request;
   request.config = flags.train.config;
   request.config.seed = seed_of(flags.train.seed);
   request.given = given_settings(command);
+  check_harm(request.config, request.given);
   if (flags.workers.empty()) throw UsageError("--workers is required, such as --workers client:cpu,server:host:7000");
   request.workers = parsed(planner::parse_workers(flags.workers), "--workers");
   if (!flags.link.empty()) request.link = parsed(planner::parse_link(flags.link), "--link");
@@ -90,6 +103,8 @@ void constrain(Inputs& inputs, const train::TrainConfig& config, const std::set<
   if (given.contains("place")) only.place = config.place;
   if (given.contains("schedule")) only.schedule = config.schedule;
   if (given.contains("chunks")) only.chunks = config.chunks;
+  check_harm(config, given);
+  if (given.contains("harm")) inputs.harm = config.harm;
   if (given.contains("codec") || given.contains("codec_forward")) {
     only.forward_codecs = {codec_of(inputs, config.codec_forward.empty() ? config.codec : config.codec_forward)};
   }

@@ -32,6 +32,7 @@ ordered_json flags_json(const Inputs& inputs, const Choice& choice) {
   const auto config = train::with_choice({}, inputs, choice);
   ordered_json flags = {{"cuts", config.cuts},     {"place", config.place}, {"schedule", config.schedule},
                         {"chunks", config.chunks}, {"codec", config.codec}, {"codec_at", codec_at_texts(config)}};
+  if (inputs.harm > 0) flags["harm"] = inputs.harm;
   flags["in_flight"] = choice.in_flight > 0 ? ordered_json(choice.in_flight) : ordered_json(nullptr);
   flags["schedule_costs"] = config.schedule_costs.empty() ? ordered_json(nullptr) : ordered_json(config.schedule_costs);
   return flags;
@@ -105,6 +106,7 @@ std::string plan_flags(const Inputs& inputs, const Choice& choice) {
   if (choice.in_flight > 0) text += fmt::format(" --in-flight {}", choice.in_flight);
   if (!config.schedule_costs.empty()) text += " --schedule-costs " + shell_word(config.schedule_costs);
   for (const std::string& at : codec_at_texts(config)) text += " --codec-at " + shell_word(at);
+  if (inputs.harm > 0) text += fmt::format(" --harm {}", inputs.harm);
   return text;
 }
 

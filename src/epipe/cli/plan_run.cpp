@@ -69,9 +69,9 @@ bool plans_itself(const train::TrainConfig& config, const CLI::App& command) {
 }
 
 PlannedRun planned(const train::Registry& registry, const train::TrainConfig& config, const transport::ConnectConfig& dial,
-                   bool place_is_given) {
+                   std::set<std::string> given) {
   auto request = request_for(config, dial);
-  if (place_is_given) request.given = {"place"};
+  request.given = std::move(given);
   return when_connected(config, [&]() -> PlannedRun {
     auto inputs = train::plan_inputs(registry, request);
     auto proposal = planner::search(inputs);
@@ -80,7 +80,8 @@ PlannedRun planned(const train::Registry& registry, const train::TrainConfig& co
     fmt::print(stderr, "planned: {} (predicted {}; epipe plan says more)\n", plan_flags(inputs, choice), plan_summary(proposal.value()));
     PlannedRun run{train::with_choice(config, inputs, choice)};
     if (!config.follow_link) return run;
-    if (!choice.cuts.empty()) run.config.codec = fmt::format("auto:{}", request.bits);  // the least; the link says how many more
+    const std::string least = inputs.harm > 0 ? "auto" : fmt::format("auto:{}", request.bits);  // the link says how many more
+    if (!choice.cuts.empty()) run.config.codec = least;
     run.config.codec_at.clear();
     run.follow = train::FollowOptions{std::move(inputs)};
     return run;

@@ -181,6 +181,14 @@ TrainFlags completed(const TrainFlags& given, const CLI::App& command) {
   return given;
 }
 
+// What a plan made here keeps.
+std::set<std::string> kept_by_plan(const CLI::App& command) {
+  std::set<std::string> given;
+  if (command.count("--place") > 0) given.insert("place");
+  if (command.count("--harm") > 0) given.insert("harm");
+  return given;
+}
+
 void run_train(const train::Registry& registry, const TrainFlags& given, const CLI::App& command) {
   keep_files_private();
   const TrainFlags flags = completed(given, command);
@@ -204,7 +212,7 @@ void run_train(const train::Registry& registry, const TrainFlags& given, const C
     dial.send_timeout = transport::Timeout(static_cast<std::int64_t>(config.timeout * 1000));
     std::optional<train::FollowOptions> follow;
     if (plans_itself(config, command)) {
-      PlannedRun run = planned(registry, config, dial, command.count("--place") > 0);
+      PlannedRun run = planned(registry, config, dial, kept_by_plan(command));
       config = std::move(run.config);
       follow = std::move(run.follow);
     }

@@ -7,8 +7,7 @@
 #include "epipe/layer/autocast.h"
 #include "epipe/model/architecture.h"
 
-// What an architecture costs and where to cut it. Layers are made one at a time, run and dropped: at most one of them and its activations
-// are in memory.
+// What an architecture costs and where to cut it. Layers are made one at a time, run and dropped; timing keeps some of them.
 namespace epipe::model {
 
 using LayerObserver = std::function<void(const layer::Layer& layer, const layer::Tensors& in, const layer::Tensors& out)>;
@@ -29,7 +28,7 @@ struct LayerCost {
 // The costs of all layers, from one forward in the mode of `at`.
 std::vector<LayerCost> layer_costs(const Architecture& architecture, const layer::Tensors& sample, const layer::ForwardContext& at);
 
-// The time and memory of one layer alone on this machine, for the given samples.
+// The time and memory of one layer of a stage on this machine, for the given samples.
 struct LayerTiming {
   double forward = 0;  // seconds, the median of the rounds
   double backward = 0;
@@ -40,13 +39,27 @@ struct TimingOptions {
   int rounds = 5;
   torch::Device device = torch::kCPU;
   layer::Precision precision = layer::Precision::kFp32;
-  std::function<void(std::size_t layer, const layer::Tensors& outputs)> observe{};  // of its last round
+  // Of the model's outputs, with the samples' targets: its time counts as the last layer's, as in a run. Null: gradients are ones.
+  std::function<torch::Tensor(const layer::Tensors& outputs)> loss{};
+  std::int64_t row_bytes = std::int64_t{1} << 29;  // of weights and activations: layers beyond them are made and timed when these are gone
 };
 
 // The timings of all layers, in the mode of `at`. The data itself needs no gradient. On a CUDA device, or if the C library cannot report
 // allocations, kept_bytes is estimated as three times the outputs.
 std::vector<LayerTiming> time_layers(const Architecture& architecture, const layer::Tensors& sample, const layer::ForwardContext& at,
                                      const TimingOptions& options);
+
+// What a cut after a layer carries: its first output and the gradient of that, of the same shape.
+struct BoundaryTensors {
+  torch::Tensor activation;
+  torch::Tensor gradient;
+};
+
+// Those of all layers but the last, from one forward and backward with first weights on the CPU. `loss` makes a scalar of the model's
+// outputs. Each layer is made and run twice; the outputs of all are in memory.
+std::vector<BoundaryTensors> boundary_tensors(const Architecture& architecture, const layer::Tensors& sample,
+                                              const layer::ForwardContext& at,
+                                              const std::function<torch::Tensor(const layer::Tensors& outputs)>& loss);
 
 // The layer that a cut names by index or name: the first of the next stage. Throws std::invalid_argument.
 std::size_t resolve_cut(const std::string& text, const Architecture& architecture);

@@ -14,12 +14,12 @@ namespace epipe::planner {
 
 inline constexpr double kUnlimited = std::numeric_limits<double>::infinity();
 
-// Of one action, by the samples of a micro-batch.
-struct Seconds {
+// y by x.
+struct Line {
   double fixed = 0;
-  double per_sample = 0;
+  double per_one = 0;
 
-  double of(double samples) const { return fixed + per_sample * samples; }
+  double of(double x) const { return fixed + per_one * x; }
 };
 
 struct Layer {
@@ -33,11 +33,15 @@ struct Layer {
   bool with_client = false;  // must stay on worker 0
 };
 
+// What layers take does not grow evenly with a micro-batch: caches hold a small one. So the tables have several sizes; in between, and
+// beyond the first and the last, what they take is on the line through the two nearest, and never less than 0.
 struct Worker {
-  std::string name;                // "client"
-  std::vector<Seconds> forward{};  // by layer
-  std::vector<Seconds> backward{};
-  double update = 0;           // seconds of the optimizer for one trained parameter
+  std::string name;                            // "client"
+  std::vector<double> sizes{};                 // samples of a micro-batch, ascending
+  std::vector<std::vector<double>> forward{};  // seconds by layer, at each of these sizes
+  std::vector<std::vector<double>> backward{};
+  double accumulate = 0;       // seconds to add the gradient of one trained parameter to that of the micro-batches before
+  double update = 0;           // of the optimizer for one trained parameter
   double memory = kUnlimited;  // bytes that its process may have
   double base = 0;             // bytes of the process without a model
   int machine = 0;
@@ -50,17 +54,27 @@ struct Link {
   double down = kUnlimited;  // and back
   double delay = 0;          // seconds, one way
   double carry = 0;          // seconds of a core at each end for one byte: encryption, the network's own work
+  double frame = 0;          // and for a message, however small
+};
+
+// Of one tensor, by its values.
+struct FrameCosts {
+  Line bytes{0, 4};
+  Line encode{};  // seconds
+  Line decode{};
 };
 
 struct CodecCosts {
   std::string spec;
-  double bits = 32;        // per value
-  double frame_bytes = 0;  // header, checksum, tables
-  double encode = 0;       // seconds for one value
-  double decode = 0;
-  double frame_seconds = 0;  // for a frame, at each end
+  double bits = 32;                    // per value, of all tensors together
+  std::vector<FrameCosts> forward{};   // of each layer's outputs; a single entry stands for all layers
+  std::vector<FrameCosts> backward{};  // of their gradients, which are other tensors: many zeros, few large values
 
   bool lossy() const { return spec != "none"; }
+  const FrameCosts& of(schedule::Direction direction, std::size_t layer) const {
+    const auto& all = direction == schedule::Direction::kForward ? forward : backward;
+    return all[all.size() == 1 ? 0 : layer];
+  }
 };
 
 // What the search may not change.
@@ -102,6 +116,7 @@ struct Inputs {
   double state_bytes = 4;         // of gradient and optimizer, for one trained parameter
   double load_seconds = 0;        // of the cores of worker 0, to make one sample of a batch
   std::size_t first_trained = 0;  // no gradient passes the layers before it
+  double harm = 0;                // that codecs which choose their bits may do; 0: a run's own default. Goes into the flags, prices nothing
   Constraints constraints;
   std::vector<Fact> facts;
 };

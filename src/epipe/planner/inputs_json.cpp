@@ -20,18 +20,6 @@ double or_unlimited(const json& object, const char* field) {
   return value.is_null() ? kUnlimited : value.get<double>();
 }
 
-ordered_json json_of(const std::vector<Seconds>& seconds) {
-  ordered_json array = ordered_json::array();
-  for (const Seconds& s : seconds) array.push_back({s.fixed, s.per_sample});
-  return array;
-}
-
-std::vector<Seconds> seconds_from(const json& array) {
-  std::vector<Seconds> seconds;
-  for (const json& pair : array) seconds.push_back({pair.at(0).get<double>(), pair.at(1).get<double>()});
-  return seconds;
-}
-
 ordered_json json_of(const Layer& layer) {
   return {{"name", layer.name},
           {"flops", layer.flops},
@@ -57,16 +45,25 @@ Layer layer_from(const json& object) {
 }
 
 ordered_json json_of(const Worker& worker) {
-  return {{"name", worker.name},       {"forward", json_of(worker.forward)}, {"backward", json_of(worker.backward)},
-          {"update", worker.update},   {"memory", finite(worker.memory)},    {"base", worker.base},
-          {"machine", worker.machine}, {"codec_speed", worker.codec_speed}};
+  return {{"name", worker.name},
+          {"sizes", worker.sizes},
+          {"forward", worker.forward},
+          {"backward", worker.backward},
+          {"accumulate", worker.accumulate},
+          {"update", worker.update},
+          {"memory", finite(worker.memory)},
+          {"base", worker.base},
+          {"machine", worker.machine},
+          {"codec_speed", worker.codec_speed}};
 }
 
 Worker worker_from(const json& object) {
   Worker worker;
   object.at("name").get_to(worker.name);
-  worker.forward = seconds_from(object.at("forward"));
-  worker.backward = seconds_from(object.at("backward"));
+  object.at("sizes").get_to(worker.sizes);
+  object.at("forward").get_to(worker.forward);
+  object.at("backward").get_to(worker.backward);
+  object.at("accumulate").get_to(worker.accumulate);
   object.at("update").get_to(worker.update);
   worker.memory = or_unlimited(object, "memory");
   object.at("base").get_to(worker.base);
@@ -75,21 +72,18 @@ Worker worker_from(const json& object) {
   return worker;
 }
 
-ordered_json json_of(const CodecCosts& codec) {
-  return {{"spec", codec.spec},     {"bits", codec.bits},     {"frame_bytes", codec.frame_bytes},
-          {"encode", codec.encode}, {"decode", codec.decode}, {"frame_seconds", codec.frame_seconds}};
+ordered_json json_of(const Line& line) { return {line.fixed, line.per_one}; }
+Line line_from(const json& pair) { return {pair.at(0).get<double>(), pair.at(1).get<double>()}; }
+
+ordered_json json_of(const FrameCosts& frame) {
+  return {{"bytes", json_of(frame.bytes)}, {"encode", json_of(frame.encode)}, {"decode", json_of(frame.decode)}};
 }
 
-CodecCosts codec_from(const json& object) {
-  CodecCosts codec;
-  object.at("spec").get_to(codec.spec);
-  object.at("bits").get_to(codec.bits);
-  object.at("frame_bytes").get_to(codec.frame_bytes);
-  object.at("encode").get_to(codec.encode);
-  object.at("decode").get_to(codec.decode);
-  object.at("frame_seconds").get_to(codec.frame_seconds);
-  return codec;
+FrameCosts frame_from(const json& object) {
+  return {line_from(object.at("bytes")), line_from(object.at("encode")), line_from(object.at("decode"))};
 }
+
+ordered_json json_of(const CodecCosts& codec);
 
 template <typename T>
 ordered_json array_of(const std::vector<T>& values) {
@@ -109,6 +103,19 @@ std::vector<T> array_from(const json& object, const char* field, T (*from)(const
   return values;
 }
 
+ordered_json json_of(const CodecCosts& codec) {
+  return {{"spec", codec.spec}, {"bits", codec.bits}, {"forward", array_of(codec.forward)}, {"backward", array_of(codec.backward)}};
+}
+
+CodecCosts codec_from(const json& object) {
+  CodecCosts codec;
+  object.at("spec").get_to(codec.spec);
+  object.at("bits").get_to(codec.bits);
+  codec.forward = array_from(object, "forward", frame_from);
+  codec.backward = array_from(object, "backward", frame_from);
+  return codec;
+}
+
 Inputs inputs_from(const json& object) {
   Inputs inputs;
   object.at("model").get_to(inputs.model);
@@ -117,13 +124,15 @@ Inputs inputs_from(const json& object) {
   inputs.workers = array_from(object, "workers", worker_from);
   inputs.cores = array_from<double>(object, "cores", [](const json& value) { return value.is_null() ? kUnlimited : value.get<double>(); });
   const json& link = object.at("link");
-  inputs.link = {or_unlimited(link, "up"), or_unlimited(link, "down"), link.at("delay").get<double>(), link.at("carry").get<double>()};
+  inputs.link = {or_unlimited(link, "up"), or_unlimited(link, "down"), link.at("delay").get<double>(), link.at("carry").get<double>(),
+                 link.at("frame").get<double>()};
   inputs.codecs = array_from(object, "codecs", codec_from);
   object.at("ring").get_to(inputs.ring);
   object.at("recompute").get_to(inputs.recompute);
   object.at("state_bytes").get_to(inputs.state_bytes);
   object.at("load_seconds").get_to(inputs.load_seconds);
   object.at("first_trained").get_to(inputs.first_trained);
+  object.at("harm").get_to(inputs.harm);
   object.at("least_samples").get_to(inputs.constraints.least_samples);
   return inputs;
 }
@@ -140,13 +149,18 @@ ordered_json to_json(const Inputs& inputs) {
       {"workers", array_of(inputs.workers)},
       {"cores", cores},
       {"link",
-       {{"up", finite(inputs.link.up)}, {"down", finite(inputs.link.down)}, {"delay", inputs.link.delay}, {"carry", inputs.link.carry}}},
+       {{"up", finite(inputs.link.up)},
+        {"down", finite(inputs.link.down)},
+        {"delay", inputs.link.delay},
+        {"carry", inputs.link.carry},
+        {"frame", inputs.link.frame}}},
       {"codecs", array_of(inputs.codecs)},
       {"ring", inputs.ring},
       {"recompute", inputs.recompute},
       {"state_bytes", inputs.state_bytes},
       {"load_seconds", inputs.load_seconds},
       {"first_trained", inputs.first_trained},
+      {"harm", inputs.harm},
       {"least_samples", inputs.constraints.least_samples}};
 }
 

@@ -172,9 +172,11 @@ Result<LinkSpec> parse_link(std::string_view text) {
     }
     const auto number = name == "delay" ? parse_delay(value) : parse_rate(name, value);
     if (!number) return number.error();
-    if (name == "delay") link.delay = number.value();
-    if (name == "up" || name == "rate") link.up = number.value();
-    if (name == "down" || name == "rate") link.down = number.value();
+    for (const auto& [field, of] : {std::pair(&link.up, "up"), std::pair(&link.down, "down"), std::pair(&link.delay, "delay")}) {
+      if (name != of && (name != "rate" || field == &link.delay)) continue;
+      if (*field) return bad_spec(fmt::format("{} is given twice, the second time by {}: leave one out", of, part));
+      *field = number.value();
+    }
   }
   return link;
 }

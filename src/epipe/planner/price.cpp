@@ -26,12 +26,17 @@ void add_bytes(Price& price, const StageCosts& costs, int chunks) {
   }
 }
 
-void make_free(std::vector<Seconds>& seconds) { std::fill(seconds.begin(), seconds.end(), Seconds{}); }
-
 void make_free(Worker& worker) {
-  make_free(worker.forward);
-  make_free(worker.backward);
-  worker.update = 0;
+  for (auto* const all : {&worker.forward, &worker.backward}) {
+    for (auto& seconds : *all) std::fill(seconds.begin(), seconds.end(), 0.0);
+  }
+  worker.accumulate = worker.update = 0;
+}
+
+void make_free(CodecCosts& codec) {
+  for (auto* const all : {&codec.forward, &codec.backward}) {
+    for (FrameCosts& frame : *all) frame.encode = frame.decode = {};
+  }
 }
 
 }  // namespace
@@ -138,7 +143,7 @@ std::vector<Binding> bindings(const Inputs& inputs, const Choice& choice) {
   add("down", [](Inputs& free) { free.link.down = kUnlimited; });
   add("latency", [](Inputs& free) { free.link.delay = 0; });
   add("codec", [](Inputs& free) {
-    for (CodecCosts& codec : free.codecs) codec.encode = codec.decode = codec.frame_seconds = 0;
+    for (CodecCosts& codec : free.codecs) make_free(codec);
   });
   add("data", [](Inputs& free) { free.load_seconds = 0; });
   std::stable_sort(all.begin(), all.end(), [](const Binding& a, const Binding& b) { return a.gain > b.gain; });

@@ -148,7 +148,7 @@ class Search {
     const int from = place_[forward ? cut : cut + 1];
     const int to = place_[forward ? cut + 1 : cut];
     for (const std::size_t codec : possible_codecs(inputs_, cut, direction)) {
-      const Crossing other = crossing(inputs_, cuts[cut] - 1, costs.samples, codec, from, to);
+      const Crossing other = crossing(inputs_, direction, cuts[cut] - 1, costs.samples, codec, from, to);
       crossing_of.bytes = std::min(crossing_of.bytes, other.bytes);
       crossing_of.transfer = std::min(crossing_of.transfer, other.transfer);
       crossing_of.carry = std::min(crossing_of.carry, other.carry);

@@ -5,6 +5,8 @@
 namespace epipe::planner {
 namespace {
 
+using schedule::Direction;
+
 constexpr double kWeightBytes = 4;
 // Bi and Bw together take this much more than B (schedule/zb_h1.cpp).
 constexpr double kSplitOverhead = 1.03;
@@ -14,28 +16,41 @@ void sum_up(std::vector<double>& upto, const std::vector<Layer>& layers, const O
   for (const Layer& layer : layers) upto.push_back(upto.back() + of(layer));
 }
 
+std::vector<std::vector<double>> times_of(const std::vector<std::vector<double>>& seconds, std::size_t sizes) {
+  std::vector<std::vector<double>> upto(sizes, {0});
+  for (std::size_t size = 0; size < sizes; ++size) {
+    for (const auto& layer : seconds) upto[size].push_back(upto[size].back() + layer[size]);
+  }
+  return upto;
+}
+
 // A micro-batch that goes from worker to worker goes up, and down on its way back to worker 0 or to the one before.
 bool goes_up(int from, int to) { return to > from; }
 
-}  // namespace
-
-LayerSums::Times LayerSums::times_of(const std::vector<Seconds>& seconds) {
-  Times times{{0}, {0}};
-  for (const Seconds& s : seconds) {
-    times.fixed.push_back(times.fixed.back() + s.fixed);
-    times.per_sample.push_back(times.per_sample.back() + s.per_sample);
-  }
-  return times;
+// The first micro-batch has nothing to add to; its part is spread over all.
+double accumulation(const Worker& worker, const LayerSums& sums, const Range& range, int chunks) {
+  return worker.accumulate * sums.trained(range.begin, range.end) * (chunks - 1) / chunks;
 }
 
-Seconds LayerSums::between(const Times& times, std::size_t begin, std::size_t end) {
-  return {times.fixed[end] - times.fixed[begin], times.per_sample[end] - times.per_sample[begin]};
+}  // namespace
+
+double at_size(const std::vector<double>& sizes, double samples, const std::function<double(std::size_t)>& seconds) {
+  if (sizes.size() == 1) return sizes[0] > 0 ? seconds(0) * samples / sizes[0] : seconds(0);
+  std::size_t high = 1;
+  while (high + 1 < sizes.size() && sizes[high] < samples) ++high;
+  const double low = seconds(high - 1);
+  const double share = (samples - sizes[high - 1]) / (sizes[high] - sizes[high - 1]);
+  return std::max(0.0, low + share * (seconds(high) - low));
+}
+
+double LayerSums::between(const Times& times, const std::vector<double>& sizes, std::size_t begin, std::size_t end, double samples) {
+  return at_size(sizes, samples, [&](std::size_t size) { return times[size][end] - times[size][begin]; });
 }
 
 LayerSums::LayerSums(const Inputs& inputs) : inputs_(inputs) {
   for (const Worker& worker : inputs.workers) {
-    forward_.push_back(times_of(worker.forward));
-    backward_.push_back(times_of(worker.backward));
+    forward_.push_back(times_of(worker.forward, worker.sizes.size()));
+    backward_.push_back(times_of(worker.backward, worker.sizes.size()));
   }
   sum_up(weights_, inputs.layers, [](const Layer& layer) { return layer.parameters; });
   sum_up(trained_, inputs.layers, [](const Layer& layer) { return layer.trained; });
@@ -43,15 +58,16 @@ LayerSums::LayerSums(const Inputs& inputs) : inputs_(inputs) {
   sum_up(with_client_, inputs.layers, [](const Layer& layer) { return layer.with_client ? 1.0 : 0.0; });
 }
 
-Seconds LayerSums::forward(std::size_t worker, std::size_t begin, std::size_t end) const { return between(forward_[worker], begin, end); }
+double LayerSums::forward(std::size_t worker, std::size_t begin, std::size_t end, double samples) const {
+  return between(forward_[worker], inputs_.workers[worker].sizes, begin, end, samples);
+}
 
 // Layers in front of the first trained one have no backward.
-Seconds LayerSums::backward(std::size_t worker, std::size_t begin, std::size_t end) const {
-  if (end <= inputs_.first_trained) return {};
-  Seconds seconds = between(backward_[worker], std::max(begin, inputs_.first_trained), end);
-  if (!inputs_.recompute) return seconds;
-  const Seconds again = forward(worker, begin, end);
-  return {seconds.fixed + again.fixed, seconds.per_sample + again.per_sample};
+double LayerSums::backward(std::size_t worker, std::size_t begin, std::size_t end, double samples) const {
+  if (end <= inputs_.first_trained) return 0;
+  const auto& sizes = inputs_.workers[worker].sizes;
+  const double seconds = between(backward_[worker], sizes, std::max(begin, inputs_.first_trained), end, samples);
+  return inputs_.recompute ? seconds + forward(worker, begin, end, samples) : seconds;
 }
 
 double LayerSums::weight_bytes(std::size_t begin, std::size_t end) const {
@@ -68,18 +84,22 @@ Range layers_of(const Choice& choice, std::size_t stage, std::size_t layers) {
   return {stage == 0 ? 0 : choice.cuts[stage - 1], stage < choice.cuts.size() ? choice.cuts[stage] : layers};
 }
 
-Crossing crossing(const Inputs& inputs, std::size_t layer, double samples, std::size_t codec, int from, int to) {
+Crossing crossing(const Inputs& inputs, schedule::Direction direction, std::size_t layer, double samples, std::size_t codec, int from,
+                  int to) {
   if (from == to) return {};
   const Layer& leaves = inputs.layers[layer];
-  const CodecCosts& costs = inputs.codecs[codec];
+  const FrameCosts& costs = inputs.codecs[codec].of(direction, layer);
   const double values = leaves.values * samples;
+  const auto seconds = [&](const Line& line, int worker) {
+    return line.of(values) / inputs.workers[static_cast<std::size_t>(worker)].codec_speed;
+  };
   Crossing result;
   result.up = goes_up(from, to);
-  result.bytes = values * costs.bits / 8 + costs.frame_bytes + leaves.other_bytes * samples;
+  result.bytes = costs.bytes.of(values) + leaves.other_bytes * samples;
   result.transfer = result.bytes / (result.up ? inputs.link.up : inputs.link.down);
-  result.carry = result.bytes * inputs.link.carry;
-  result.encode = (values * costs.encode + costs.frame_seconds) / inputs.workers[static_cast<std::size_t>(from)].codec_speed;
-  result.decode = (values * costs.decode + costs.frame_seconds) / inputs.workers[static_cast<std::size_t>(to)].codec_speed;
+  result.carry = inputs.link.frame + result.bytes * inputs.link.carry;
+  result.encode = seconds(costs.encode, from);
+  result.decode = seconds(costs.decode, to);
   return result;
 }
 
@@ -90,17 +110,18 @@ StageCosts stage_costs(const Inputs& inputs, const LayerSums& sums, const Choice
   for (std::size_t j = 0; j < choice.place.size(); ++j) {
     const auto worker = static_cast<std::size_t>(choice.place[j]);
     const Range range = layers_of(choice, j, inputs.layers.size());
-    costs.forward.push_back(sums.forward(worker, range.begin, range.end).of(costs.samples));
-    costs.backward.push_back(sums.backward(worker, range.begin, range.end).of(costs.samples));
+    costs.forward.push_back(sums.forward(worker, range.begin, range.end, costs.samples));
+    costs.backward.push_back(sums.backward(worker, range.begin, range.end, costs.samples) +
+                             accumulation(inputs.workers[worker], sums, range, choice.chunks));
   }
   for (std::size_t cut = 0; cut < choice.cuts.size(); ++cut) {
     const std::size_t layer = choice.cuts[cut] - 1;
     const int from = choice.place[cut];
     const int to = choice.place[cut + 1];
     const bool trained_before = inputs.first_trained < choice.cuts[cut];
-    costs.crossing_forward.push_back(crossing(inputs, layer, costs.samples, choice.codecs[cut].forward, from, to));
-    costs.crossing_backward.push_back(trained_before ? crossing(inputs, layer, costs.samples, choice.codecs[cut].backward, to, from)
-                                                     : Crossing{});
+    costs.crossing_forward.push_back(crossing(inputs, Direction::kForward, layer, costs.samples, choice.codecs[cut].forward, from, to));
+    costs.crossing_backward.push_back(
+        trained_before ? crossing(inputs, Direction::kBackward, layer, costs.samples, choice.codecs[cut].backward, to, from) : Crossing{});
   }
   return costs;
 }

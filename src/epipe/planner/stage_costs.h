@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <vector>
 
 #include "epipe/planner/choice.h"
@@ -7,13 +8,17 @@
 
 namespace epipe::planner {
 
+// Seconds for so many samples, of those at these sizes: on the line through the two nearest; of a single size in proportion.
+double at_size(const std::vector<double>& sizes, double samples, const std::function<double(std::size_t size)>& seconds);
+
 // Sums over consecutive layers, each in constant time.
 class LayerSums {
  public:
   explicit LayerSums(const Inputs& inputs);  // which outlives this
 
-  Seconds forward(std::size_t worker, std::size_t begin, std::size_t end) const;
-  Seconds backward(std::size_t worker, std::size_t begin, std::size_t end) const;
+  // Seconds of an action with these layers and so many samples.
+  double forward(std::size_t worker, std::size_t begin, std::size_t end, double samples) const;
+  double backward(std::size_t worker, std::size_t begin, std::size_t end, double samples) const;
   double weight_bytes(std::size_t begin, std::size_t end) const;  // with gradients and optimizer
   double trained(std::size_t begin, std::size_t end) const { return trained_[end] - trained_[begin]; }
   double kept_bytes(std::size_t begin, std::size_t end) const;  // of one sample of a live micro-batch
@@ -21,12 +26,8 @@ class LayerSums {
 
  private:
   using Upto = std::vector<double>;  // of the first i layers
-  struct Times {
-    Upto fixed;
-    Upto per_sample;
-  };
-  static Times times_of(const std::vector<Seconds>& seconds);
-  static Seconds between(const Times& times, std::size_t begin, std::size_t end);
+  using Times = std::vector<Upto>;       // by size of a micro-batch
+  static double between(const Times& times, const std::vector<double>& sizes, std::size_t begin, std::size_t end, double samples);
 
   const Inputs& inputs_;
   std::vector<Times> forward_;  // by worker
@@ -71,7 +72,8 @@ Range layers_of(const Choice& choice, std::size_t stage, std::size_t layers);
 StageCosts stage_costs(const Inputs& inputs, const LayerSums& sums, const Choice& choice);
 
 // What one direction of a cut costs with a codec: frames of `samples` samples of what leaves this layer, from one worker to another.
-Crossing crossing(const Inputs& inputs, std::size_t layer, double samples, std::size_t codec, int from, int to);
+Crossing crossing(const Inputs& inputs, schedule::Direction direction, std::size_t layer, double samples, std::size_t codec, int from,
+                  int to);
 
 // For the order of the actions, to three digits: what codecs and cores take of a frame's way counts as delay.
 schedule::Costs order_costs(const Inputs& inputs, const StageCosts& costs);

@@ -1,7 +1,6 @@
 #include "epipe/train/cost_tables.h"
 
 #include <ATen/Parallel.h>
-#include <fmt/format.h>
 
 #include <algorithm>
 #include <atomic>
@@ -10,22 +9,21 @@
 
 #include "epipe/base/clock.h"
 #include "epipe/base/median.h"
-#include "epipe/base/thread_pool.h"
-#include "epipe/codec/measure.h"
 #include "epipe/model/costs.h"
-#include "epipe/model/learned_codec.h"
 #include "epipe/train/first_samples.h"
 
 namespace epipe::train {
 namespace {
 
 using model::LayerTiming;
-using planner::Seconds;
+using planner::Line;
 
-constexpr double kRoundSeconds = 0.6;     // limit for one round of all layers with the larger micro-batch
+constexpr double kRoundSeconds = 0.6;     // limit for one round of all layers
+constexpr double kQuickSeconds = 0.1;     // one that takes less is measured more often
+constexpr std::size_t kMostSizes = 6;     // of a micro-batch
+constexpr std::int64_t kParameters = 1 << 22;  // of an update, or a sum of gradients: more than caches hold
 constexpr double kLayerOverhead = 20e-6;  // seconds of a forward of any size, if only FLOPs are known
 constexpr double kKeptOutputs = 3;        // kept memory in units of the outputs, if it was not measured
-constexpr double kCodecSeconds = 0.05;    // per tensor
 
 double value_count(const layer::Tensors& tensors, bool floating) {
   double count = 0;
@@ -51,6 +49,14 @@ planner::Layer layer_row(const layer::Layer& layer, const layer::Tensors& in, co
   return row;
 }
 
+// Ascending, each about half of the next one.
+std::vector<std::int64_t> measured_sizes(std::int64_t most, std::int64_t least) {
+  std::vector<std::int64_t> sizes = {most};
+  while (sizes.size() < kMostSizes && sizes.back() / 2 >= std::max<std::int64_t>(least, 1)) sizes.push_back(sizes.back() / 2);
+  std::reverse(sizes.begin(), sizes.end());
+  return sizes;
+}
+
 // Rounds of a small convolution and the operations after it, by `threads` threads together.
 double rounds_per_second(unsigned threads) {
   constexpr double kSeconds = 0.15;
@@ -70,29 +76,21 @@ double rounds_per_second(unsigned threads) {
   return rounds / kSeconds;
 }
 
-// The first and the last one stay.
-void take(Outputs& outputs, const layer::Tensors& x) {
-  if (x[0].is_floating_point()) outputs.push_back(x[0].to(torch::kCPU, torch::kFloat32));
-  if (outputs.size() > 2) outputs.erase(outputs.begin() + 1);
-}
-
 // Training on the first samples, as a stage would.
 struct Timing {
   const model::Architecture& architecture;
   const TrainConfig& config;
   const Batches& batches;
   torch::Device device;
+  pipeline::Loss loss;
 
-  std::vector<LayerTiming> run(std::int64_t samples, int rounds, Outputs* outputs) const {
+  std::vector<LayerTiming> run(std::int64_t samples, int rounds) const {
     FirstSamples first = first_samples(config, batches, samples);
     first.at.training = true;
-    model::TimingOptions options{rounds, device, layer::parse_precision(config.precision)};
-    if (outputs != nullptr) {
-      options.observe = [&](std::size_t l, const layer::Tensors& x) {
-        if (l + 1 < architecture.layers.size()) take(*outputs, x);
-      };
-    }
-    return model::time_layers(architecture, first.batch.inputs, first.at, options);
+    const torch::Tensor targets = first.batch.targets.to(device);
+    const auto loss_of = [&](const layer::Tensors& outputs) { return loss(outputs, targets).sum; };
+    const auto precision = layer::parse_precision(config.precision);
+    return model::time_layers(architecture, first.batch.inputs, first.at, {rounds, device, precision, loss_of});
   }
 };
 
@@ -103,7 +101,7 @@ double total_seconds(const std::vector<LayerTiming>& timings) {
 
 }  // namespace
 
-Seconds fit_line(const std::vector<Point>& points) {
+Line fit_line(const std::vector<Point>& points) {
   double x = 0;
   double y = 0;
   for (const Point& p : points) x += p.x, y += p.y;
@@ -113,7 +111,7 @@ Seconds fit_line(const std::vector<Point>& points) {
   for (const Point& p : points) xx += (p.x - x / n) * (p.x - x / n), xy += (p.x - x / n) * (p.y - y / n);
   const double slope = xx > 0 ? std::max(0.0, xy / xx) : 0;
   const double fixed = xx > 0 ? (y - slope * x) / n : -1;
-  return fixed < 0 ? Seconds{0, x > 0 ? y / x : 0} : Seconds{fixed, slope};
+  return fixed < 0 ? Line{0, x > 0 ? y / x : 0} : Line{fixed, slope};
 }
 
 ModelTable model_table(const model::Architecture& architecture, const TrainConfig& config, const Batches& batches) {
@@ -127,81 +125,53 @@ ModelTable model_table(const model::Architecture& architecture, const TrainConfi
   return table;
 }
 
-DeviceTable device_table(const model::Architecture& architecture, const TrainConfig& config, const Batches& batches, torch::Device device) {
+DeviceTable device_table(const Registry& registry, const model::Architecture& architecture, const TrainConfig& config,
+                         const Batches& batches, torch::Device device, std::int64_t least) {
   at::set_num_threads(config.threads);
-  const Timing timing{architecture, config, batches, device};
-  const std::int64_t most = std::min(batches.training_data().size(), config.batch);
-  const std::int64_t few = std::min<std::int64_t>(most, 2);
-  DeviceTable table;
-  Outputs of_few;
-  timing.run(few, 1, nullptr);  // caches
-  const auto small = timing.run(few, 5, &of_few);
-  const double affordable = kRoundSeconds / std::max(total_seconds(small), 1e-6) * static_cast<double>(few);
-  const auto many = std::clamp(static_cast<std::int64_t>(std::min(affordable, 1e9)), std::min(2 * few, most), most);
-  const auto large = many > few ? timing.run(many, 3, &table.outputs) : small;
-  table.outputs.insert(table.outputs.end(), of_few.begin(), of_few.end());
-  for (std::size_t l = 0; l < small.size(); ++l) {
-    const auto line = [&](double LayerTiming::*part) {
-      std::vector<Point> points = {{static_cast<double>(many), large[l].*part}};
-      if (many > few) points.push_back({static_cast<double>(few), small[l].*part});
-      return fit_line(points);
-    };
-    table.forward.push_back(line(&LayerTiming::forward));
-    table.backward.push_back(line(&LayerTiming::backward));
-    table.kept_bytes.push_back(static_cast<double>(large[l].kept_bytes) / static_cast<double>(many));
+  const Timing timing{architecture, config, batches, device, registry.losses.find(config.loss, batches.spec())};
+  const std::size_t layers = architecture.layers.size();
+  DeviceTable table{{}, std::vector<std::vector<double>>(layers), std::vector<std::vector<double>>(layers), std::vector<double>(layers)};
+  const auto sizes = measured_sizes(std::min(batches.training_data().size(), config.batch), least);
+  double expected = total_seconds(timing.run(sizes.front(), 1));  // caches
+  for (const std::int64_t size : sizes) {
+    if (!table.sizes.empty() && expected * static_cast<double>(size) / table.sizes.back() > kRoundSeconds) break;
+    const auto measured = timing.run(size, expected < kQuickSeconds ? 5 : 3);
+    expected = total_seconds(measured);
+    table.sizes.push_back(static_cast<double>(size));
+    for (std::size_t l = 0; l < layers; ++l) {
+      table.forward[l].push_back(measured[l].forward);
+      table.backward[l].push_back(measured[l].backward);
+      table.kept_bytes[l] = static_cast<double>(measured[l].kept_bytes) / static_cast<double>(size);
+    }
   }
   return table;
 }
 
-Outputs sample_outputs(const model::Architecture& architecture, const TrainConfig& config, const Batches& batches) {
-  const Timing timing{architecture, config, batches, torch::kCPU};
-  Outputs all;
-  for (const std::int64_t samples : {8, 1}) {
-    Outputs outputs;
-    timing.run(std::min(samples, batches.training_data().size()), 1, &outputs);
-    all.insert(all.end(), outputs.begin(), outputs.end());
-  }
-  return all;
-}
-
 DeviceTable estimated_table(const std::vector<planner::Layer>& layers, double flops_per_second) {
   DeviceTable table;
+  table.sizes = {0, 1};  // the line through both
   for (const planner::Layer& layer : layers) {
-    table.forward.push_back({kLayerOverhead, layer.flops / flops_per_second});
-    table.backward.push_back({2 * kLayerOverhead, 2 * layer.flops / flops_per_second});
+    const double seconds = layer.flops / flops_per_second;
+    table.forward.push_back({kLayerOverhead, kLayerOverhead + seconds});
+    table.backward.push_back({2 * kLayerOverhead, 2 * (kLayerOverhead + seconds)});
     table.kept_bytes.push_back(layer.kept_bytes);
   }
   return table;
 }
 
-planner::CodecCosts codec_costs(const std::string& spec, const Outputs& outputs, int threads) {
-  if (model::split_learned(spec).learned) {
-    throw std::invalid_argument(
-        fmt::format("the codec {} is trained with the model, and what it costs is not known before; plan with "
-                    "another one",
-                    spec));
+double accumulate_seconds() {
+  const auto sum = torch::zeros({kParameters});
+  const auto gradient = torch::ones({kParameters});
+  std::vector<double> seconds;
+  for (int round = 0; round < 5; ++round) {
+    const Stopwatch watch;
+    sum.add_(gradient);
+    seconds.push_back(watch.seconds());
   }
-  ThreadPool pool(threads);
-  std::vector<Point> bytes;
-  std::vector<Point> encode;
-  std::vector<Point> decode;
-  for (const torch::Tensor& x : outputs) {
-    const auto measured = codec::measure(spec, x, {.pool = &pool}, {kCodecSeconds});
-    if (!measured) throw std::invalid_argument(measured.error().message);
-    const auto& m = measured.value();
-    const auto values = static_cast<double>(m.values);
-    bytes.push_back({values, static_cast<double>(m.wire_bytes)});
-    encode.push_back({values, 4e-6 * values / m.encode_MBps});
-    decode.push_back({values, 4e-6 * values / m.decode_MBps});
-  }
-  const Seconds size = fit_line(bytes);
-  const Seconds encoding = fit_line(encode);
-  const Seconds decoding = fit_line(decode);
-  return {spec, 8 * size.per_sample, size.fixed, encoding.per_sample, decoding.per_sample, std::max(encoding.fixed, decoding.fixed)};
+  return median(seconds) / static_cast<double>(kParameters);
 }
 
 double update_seconds(const OptimizerConfig& config) {
-  constexpr std::int64_t kParameters = 1 << 20;
   auto weight = torch::zeros({kParameters}, torch::requires_grad());
   Optimizer optimizer(config, {{"weight", weight}});
   std::vector<double> seconds;

@@ -8,8 +8,9 @@
 #include "epipe/planner/inputs.h"
 #include "epipe/train/batches.h"
 #include "epipe/train/config.h"
+#include "epipe/train/registry.h"
 
-// The costs of a model's layers, its data and codecs on this machine, for the planner.
+// The costs of a model's layers and its data on this machine, for the planner.
 namespace epipe::train {
 
 // A line through measured points (x, y), with non-negative offset and slope: least squares for two or more points, through the origin for
@@ -18,7 +19,7 @@ struct Point {
   double x = 0;
   double y = 0;
 };
-planner::Seconds fit_line(const std::vector<Point>& points);
+planner::Line fit_line(const std::vector<Point>& points);
 
 // A model without timings: shapes, parameters and FLOPs of its layers for one sample, from one forward. Kept memory is estimated as three
 // times the outputs until it is measured.
@@ -28,24 +29,22 @@ struct ModelTable {
 };
 ModelTable model_table(const model::Architecture& architecture, const TrainConfig& config, const Batches& batches);
 
-// Some outputs of layers, of different sizes, for measuring codecs.
-using Outputs = std::vector<torch::Tensor>;
-Outputs sample_outputs(const model::Architecture& architecture, const TrainConfig& config, const Batches& batches);
-
-// Times of every layer on a local device, at two micro-batch sizes.
+// Times of every layer on a local device, the loss with the last one, at sizes of a micro-batch from the whole batch down to `least` samples, each half of the one
+// before; without those that would take too long here.
 struct DeviceTable {
-  std::vector<planner::Seconds> forward;
-  std::vector<planner::Seconds> backward;
+  std::vector<double> sizes;                 // ascending
+  std::vector<std::vector<double>> forward;  // by layer, at each size
+  std::vector<std::vector<double>> backward;
   std::vector<double> kept_bytes;  // by layer, for one sample
-  Outputs outputs;
 };
-DeviceTable device_table(const model::Architecture& architecture, const TrainConfig& config, const Batches& batches, torch::Device device);
+DeviceTable device_table(const Registry& registry, const model::Architecture& architecture, const TrainConfig& config,
+                         const Batches& batches, torch::Device device, std::int64_t least);
 
 // The same, estimated from FLOPs and the device's FLOPs per second: a backward counts as two forwards.
 DeviceTable estimated_table(const std::vector<planner::Layer>& layers, double flops_per_second);
 
-// Measures a codec on these tensors. Throws std::invalid_argument for an invalid spec or a learned codec.
-planner::CodecCosts codec_costs(const std::string& spec, const Outputs& outputs, int threads);
+// Seconds to add a gradient to another one, per parameter.
+double accumulate_seconds();
 
 // The optimizer's seconds per parameter, and the bytes of gradient and state per parameter.
 double update_seconds(const OptimizerConfig& config);

@@ -35,6 +35,9 @@ planner::CodecCosts costs_at(const Inputs& inputs, double bits) {
   for (const double one : kFollowedBits) next = one >= bits ? std::min(next, one) : next;
   planner::CodecCosts costs = inputs.codecs[index_of(inputs, fmt::format("auto:{}", next))];
   costs.bits *= bits / next;
+  for (auto* const all : {&costs.forward, &costs.backward}) {
+    for (planner::FrameCosts& frame : *all) frame.bytes.per_one *= bits / next;
+  }
   return costs;
 }
 

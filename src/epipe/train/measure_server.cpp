@@ -9,7 +9,6 @@
 #include "epipe/base/median.h"
 #include "epipe/session/servers.h"
 #include "epipe/train/assemble.h"
-#include "epipe/train/cost_tables.h"
 #include "epipe/transport/connector.h"
 #include "epipe/transport/measure_link.h"
 
@@ -21,7 +20,6 @@ constexpr std::size_t kSmallMessage = 64;
 constexpr std::size_t kLargestMessage = std::size_t{1} << 20;
 constexpr double kMeasureSeconds = 0.2;   // for each size and direction
 constexpr double kQuickMessage = 0.05;    // seconds: if a message is faster, a larger one is measured
-constexpr double kCarryPerByte = 2.5e-9;  // seconds of a core at each end, with TLS: 400 MB/s (bench/link)
 constexpr int kProbeSteps = 3;            // of each size, after one warm-up step
 constexpr std::int64_t kProbeSamples[] = {2, 8};
 
@@ -70,16 +68,18 @@ planner::Link measure_link(const transport::ConnectConfig& dial) {
   transport::Connector connector(dial);
   const auto channel = connector.open({{"channel", "measure"}});
   const auto measured = [&](std::size_t bytes) { return transport::measure_link(*channel, {bytes}, kMeasureSeconds, kMeasureTimeout)[0]; };
-  const double round_trip = measured(kSmallMessage).round_trip_seconds;
+  const transport::LinkSpeed small = measured(kSmallMessage);
+  const double round_trip = small.round_trip_seconds;
   planner::Link link;
   link.delay = round_trip / 2;
+  link.frame = small.cpu_seconds;
   for (std::size_t bytes = std::size_t{1} << 14; bytes <= kLargestMessage; bytes *= 8) {
     const auto speed = measured(bytes);
     link.up = payload_rate(speed, speed.send_MBps, round_trip);
     link.down = payload_rate(speed, speed.recv_MBps, round_trip);
+    link.carry = std::max(0.0, speed.cpu_seconds - small.cpu_seconds) / static_cast<double>(bytes);
     if (static_cast<double>(bytes) / std::min(link.up, link.down) > kQuickMessage) break;
   }
-  link.carry = kCarryPerByte;
   return link;
 }
 
@@ -111,8 +111,7 @@ ProbeTimes probe_server(const Registry& registry, const TrainConfig& config, con
   options.connector = &servers;
   RunParts run = assemble(registry, probe, std::move(options));
   run.coordinator->connect();
-  std::vector<Point> forward;
-  std::vector<Point> backward;
+  ProbeTimes times;
   std::uint64_t step = 0;
   for (const std::int64_t samples : kProbeSamples) {
     const layer::Batch batch = probe_batch(*run.batches, std::min(samples, config.batch));
@@ -125,11 +124,12 @@ ProbeTimes probe_server(const Registry& registry, const TrainConfig& config, con
       forwards.push_back(done.workers.at(1).forward);
       backwards.push_back(done.workers.at(1).backward);
     }
-    forward.push_back({static_cast<double>(batch.size()), median(forwards)});
-    backward.push_back({static_cast<double>(batch.size()), median(backwards)});
+    times.sizes.push_back(static_cast<double>(batch.size()));
+    times.forward.push_back(median(forwards));
+    times.backward.push_back(median(backwards));
   }
   run.coordinator->end();
-  return {fit_line(forward), fit_line(backward)};
+  return times;
 }
 
 }  // namespace epipe::train

@@ -21,11 +21,12 @@ struct ProbePart {
 };
 ProbePart choose_probe(const std::vector<planner::Layer>& layers, double most_bytes);
 
-// Seconds these layers take on the server, by samples. Trains a few steps in a separate session, which leaves nothing behind. Throws like a
-// connector.
+// Seconds of an action with these layers on the server, at two sizes of a micro-batch. Trains a few steps in a separate session, which
+// leaves nothing behind. Throws like a connector.
 struct ProbeTimes {
-  planner::Seconds forward;
-  planner::Seconds backward;
+  std::vector<double> sizes;
+  std::vector<double> forward;
+  std::vector<double> backward;
 };
 ProbeTimes probe_server(const Registry& registry, const TrainConfig& config, const ProbePart& part, const transport::ConnectConfig& dial);
 

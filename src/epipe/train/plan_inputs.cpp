@@ -8,9 +8,12 @@
 #include <map>
 #include <optional>
 
+#include "epipe/base/median.h"
 #include "epipe/base/memory.h"
 #include "epipe/model/costs.h"
+#include "epipe/planner/stage_costs.h"
 #include "epipe/train/adaptation.h"
+#include "epipe/train/codec_costs.h"
 #include "epipe/train/cost_tables.h"
 #include "epipe/train/local_setup.h"
 #include "epipe/train/measure_server.h"
@@ -20,10 +23,11 @@ namespace epipe::train {
 namespace {
 
 using planner::Inputs;
-using planner::Seconds;
+using LayerSeconds = std::vector<std::vector<double>>;  // by layer, at each size of a micro-batch
 using planner::WorkerSpec;
 
 constexpr double kGivenCarry = 2.5e-9;  // seconds of a core for a byte at each end, with TLS
+constexpr double kGivenFrame = 4e-5;    // and for a message
 constexpr int kBatchNormSamples = 8;    // fewer make its statistics noise
 constexpr double kProbeSeconds = 3;     // on the link, at most
 constexpr double kLeastProbeBytes = 2e5;
@@ -37,26 +41,43 @@ double flops_of(const Inputs& inputs) {
   return flops;
 }
 
+// Of one more sample.
 double sample_seconds(const planner::Worker& worker) {
-  double seconds = 0;
-  for (std::size_t l = 0; l < worker.forward.size(); ++l) seconds += worker.forward[l].per_sample + worker.backward[l].per_sample;
-  return seconds;
+  double first = 0;
+  double last = 0;
+  for (const auto* const all : {&worker.forward, &worker.backward}) {
+    for (const auto& layer : *all) first += layer.front(), last += layer.back();
+  }
+  const double slope = worker.sizes.size() > 1 ? (last - first) / (worker.sizes.back() - worker.sizes.front()) : 0;
+  return slope > 0 ? slope : last / std::max(1.0, worker.sizes.back());
 }
 
-Seconds sum_of(const std::vector<Seconds>& seconds, const ProbePart& part) {
-  Seconds sum;
-  for (std::size_t l = part.begin; l < part.end; ++l) sum.fixed += seconds[l].fixed, sum.per_sample += seconds[l].per_sample;
-  return sum;
-}
-
-// Layers take as they do here, in the proportion in which the server was faster with a part of them.
-std::vector<Seconds> scaled(const std::vector<Seconds>& here, const ProbePart& part, const Seconds& there) {
-  const Seconds own = sum_of(here, part);
-  const double per_sample = own.per_sample > 0 ? there.per_sample / own.per_sample : 1;
-  const double fixed = there.fixed / static_cast<double>(part.end - part.begin);
-  std::vector<Seconds> result;
-  for (const Seconds& s : here) result.push_back({fixed, s.per_sample * per_sample});
+// Layers take as they do here, in the proportion in which the server took longer or shorter with a part of them.
+LayerSeconds scaled(const DeviceTable& table, const LayerSeconds& here, const ProbePart& part, double samples, double there) {
+  const double own = planner::at_size(table.sizes, samples, [&](std::size_t size) {
+    double seconds = 0;
+    for (std::size_t l = part.begin; l < part.end; ++l) seconds += here[l][size];
+    return seconds;
+  });
+  LayerSeconds result = here;
+  for (auto& layer : result) {
+    for (double& seconds : layer) seconds *= own > 0 ? there / own : 1;
+  }
   return result;
+}
+
+// A megabyte of values, of the median boundary.
+std::string codec_text(const planner::CodecCosts& costs) {
+  constexpr double kValues = 1 << 18;
+  const auto nanoseconds = [&](planner::Line planner::FrameCosts::*line) {
+    std::vector<double> all;
+    for (const auto* const frames : {&costs.forward, &costs.backward}) {
+      for (const planner::FrameCosts& frame : *frames) all.push_back((frame.*line).of(kValues) / kValues);
+    }
+    return 1e9 * median(std::move(all));
+  };
+  return fmt::format("{:.3g} bits a value, {:.3g} ns to encode and {:.3g} ns to decode it", costs.bits,
+                     nanoseconds(&planner::FrameCosts::encode), nanoseconds(&planner::FrameCosts::decode));
 }
 
 int in_flight_of(const std::string& text) {
@@ -132,13 +153,15 @@ class InputsMaker {
 
   void measure_device(const std::string& device) {
     request_.note(fmt::format("measuring {} on {}", config_.model, device));
-    devices_.emplace(device, device_table(architecture_, config_, batches_, device_of(device, 0)));
+    const int least = inputs_.constraints.least_samples;
+    devices_.emplace(device, device_table(registry_, architecture_, config_, batches_, device_of(device, 0), least));
   }
 
   void add_optimizer() {
     const OptimizerConfig optimizer = optimizer_config(config_);
     inputs_.state_bytes = state_bytes(optimizer);
     update_ = update_seconds(optimizer);
+    accumulate_ = accumulate_seconds();
     inputs_.load_seconds = load_seconds(batches_, std::min<std::int64_t>(config_.batch, 16));
     fact("data", fmt::format("{:.3g} ms a sample", 1e3 * inputs_.load_seconds), "measured");
   }
@@ -156,10 +179,14 @@ class InputsMaker {
       measured = measure_link(dial(*server));
     }
     inputs_.link.carry = measured ? measured->carry : kGivenCarry;
+    inputs_.link.frame = measured ? measured->frame : kGivenFrame;
     inputs_.link.up = rate("up", given.up, measured ? &measured->up : nullptr);
     inputs_.link.down = rate("down", given.down, measured ? &measured->down : nullptr);
     inputs_.link.delay = given.delay.value_or(measured ? measured->delay : 0);
     fact("delay", fmt::format("{:.3g} ms one way", 1e3 * inputs_.link.delay), given.delay ? "given" : measured ? "measured" : "assumed");
+    const planner::Link& link = inputs_.link;
+    fact("messages", fmt::format("{:.3g} us and {:.3g} ns a byte, of a core at each end", 1e6 * link.frame, 1e9 * link.carry),
+         measured ? "measured" : "assumed");
   }
 
   double rate(const std::string& name, const std::optional<double>& bits, const double* measured) {
@@ -189,18 +216,16 @@ class InputsMaker {
     worker.machine = machine_of(spec);
     worker.base = base_;
     worker.update = update_;
+    worker.accumulate = accumulate_;
     worker.memory = spec.memory.value_or(planner::kUnlimited);
     std::string source = "measured";
     if (spec.flops) {
-      const DeviceTable table = estimated_table(inputs_.layers, *spec.flops);
-      worker.forward = table.forward;
-      worker.backward = table.backward;
+      take(estimated_table(inputs_.layers, *spec.flops), worker);
       source = "given";
     } else if (spec.is_server()) {
       probe(spec, worker);
     } else {
-      worker.forward = devices_.at(spec.device).forward;
-      worker.backward = devices_.at(spec.device).backward;
+      take(devices_.at(spec.device), worker);
     }
     std::string value = gigaflops(flops_of(inputs_), sample_seconds(worker));
     value += worker.machine == 0 && !inputs_.workers.empty() ? ", on the same machine" : "";
@@ -217,8 +242,15 @@ class InputsMaker {
     request_.note(fmt::format("measuring {} with layers {} to {}", spec.address, part.begin, part.end - 1));
     const ProbeTimes times = probe_server(registry_, config_, part, dial(spec));
     const DeviceTable& here = devices_.begin()->second;
-    worker.forward = scaled(here.forward, part, times.forward);
-    worker.backward = scaled(here.backward, part, times.backward);
+    worker.sizes = here.sizes;
+    worker.forward = scaled(here, here.forward, part, times.sizes.back(), times.forward.back());
+    worker.backward = scaled(here, here.backward, part, times.sizes.back(), times.backward.back());
+  }
+
+  static void take(const DeviceTable& table, planner::Worker& worker) {
+    worker.sizes = table.sizes;
+    worker.forward = table.forward;
+    worker.backward = table.backward;
   }
 
   std::size_t codec(const std::string& spec) {
@@ -226,33 +258,34 @@ class InputsMaker {
       if (inputs_.codecs[i].spec == spec) return i;
     }
     const bool chooses_rate = spec == "auto";
-    planner::CodecCosts costs = codec_costs(chooses_rate ? fmt::format("auto:{}", request_.bits) : spec, outputs(), config_.codec_threads);
+    const std::string priced = chooses_rate ? fmt::format("auto:{}", request_.bits) : spec;
+    planner::CodecCosts costs = codec_costs(priced, boundaries(), config_.codec_threads);
     costs.spec = spec;
     if (costs.lossy()) {
-      fact("codec " + spec,
-           fmt::format("{:.3g} bits a value, {:.3g} ns to encode and {:.3g} ns to decode it", costs.bits, 1e9 * costs.encode,
-                       1e9 * costs.decode),
-           chooses_rate ? "bits assumed, times measured" : "measured");
+      fact("codec " + spec, codec_text(costs), chooses_rate ? "bits assumed, times measured" : "measured");
     }
     inputs_.codecs.push_back(std::move(costs));
     return inputs_.codecs.size() - 1;
   }
 
-  const Outputs& outputs() {
-    if (!devices_.empty()) return devices_.begin()->second.outputs;
-    if (outputs_.empty()) outputs_ = sample_outputs(architecture_, config_, batches_);
-    return outputs_;
+  const std::vector<model::BoundaryTensors>& boundaries() {
+    if (boundaries_.empty()) {
+      request_.note("measuring codecs");
+      boundaries_ = boundaries_of(registry_, architecture_, config_, batches_, inputs_.layers);
+    }
+    return boundaries_;
   }
 
   void add_codecs() {
     const auto given = [&](const char* name) { return request_.given.contains(name); };
+    if (given("harm")) inputs_.harm = config_.harm;
     planner::Constraints& only = inputs_.constraints;
     if (given("codec") || given("codec_forward") || given("codec_backward")) {
       only.forward_codecs = {codec(config_.codec_forward.empty() ? config_.codec : config_.codec_forward)};
       only.backward_codecs = {codec(config_.codec_backward.empty() ? config_.codec : config_.codec_backward)};
     } else if (request_.followed_bits.empty()) {
       codec("none");
-      codec(fmt::format("auto:{}", request_.bits));
+      codec(given("harm") ? "auto" : fmt::format("auto:{}", request_.bits));
     } else {
       for (const double bits : request_.followed_bits) {
         if (bits >= request_.bits) only.forward_codecs.push_back(codec(fmt::format("auto:{}", bits)));
@@ -260,6 +293,7 @@ class InputsMaker {
       only.backward_codecs = only.forward_codecs;
     }
     for (const double bits : request_.followed_bits) codec(fmt::format("auto:{}", bits));
+    if (given("harm")) codec("auto");
     for (const CodecAt& at : config_.codec_at) {
       only.codec_at.push_back({at.cut, at.forward ? schedule::Direction::kForward : schedule::Direction::kBackward, codec(at.spec)});
     }
@@ -284,9 +318,10 @@ class InputsMaker {
   model::Architecture architecture_;
   Inputs inputs_;
   std::map<std::string, DeviceTable> devices_;  // measured, by name
-  Outputs outputs_;
+  std::vector<model::BoundaryTensors> boundaries_;
   double base_ = 0;
   double update_ = 0;
+  double accumulate_ = 0;
 };
 
 }  // namespace
@@ -306,6 +341,7 @@ TrainConfig with_choice(TrainConfig config, const Inputs& inputs, const planner:
   config.codec_forward.clear();
   config.codec_backward.clear();
   config.codec_at.clear();
+  if (inputs.harm > 0) config.harm = inputs.harm;
   if (choice.cuts.empty()) {
     config.codec = "none";
     return config;

@@ -16,7 +16,7 @@ namespace epipe::train {
 // What a plan is asked for.
 struct PlanRequest {
   TrainConfig config;           // model, data, batch, threads, optimizer; and what is `given` of cuts, place, chunks, schedule, codecs
-  std::set<std::string> given;  // settings that the plan keeps, by name
+  std::set<std::string> given;  // settings that the plan keeps, by name; harm: codecs choose their bits by it, and it stays what it is
   std::vector<planner::WorkerSpec> workers;
   planner::LinkSpec link;
   std::vector<std::string> keep;        // layers that stay with the client, as --freeze names them

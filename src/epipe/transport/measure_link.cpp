@@ -8,6 +8,7 @@
 #include <thread>
 
 #include "epipe/base/clock.h"
+#include "epipe/base/cpu_time.h"
 #include "epipe/base/queue.h"
 
 namespace epipe::transport {
@@ -86,8 +87,10 @@ class Measurement {
     speed.bytes = size_;
     speed.round_trip_seconds = round_trip();
     speed.messages = static_cast<int>(std::clamp(seconds_ / std::max(speed.round_trip_seconds, 1e-6), 2.0, 10'000.0));
+    const double before = process_cpu_seconds();
     speed.send_MBps = rate(speed.messages, [&] { send_train(speed.messages); });
     speed.recv_MBps = rate(speed.messages, [&] { recv_train(speed.messages); });
+    speed.cpu_seconds = (process_cpu_seconds() - before) / (2 * speed.messages);
     return speed;
   }
 
