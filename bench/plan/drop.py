@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """A link that drops from 100 to 5 Mbit/s and comes back, under a training with --follow-link and under fixed bits. Run as root.
 
-    python3 bench/plan/drop.py --program build/epipe > bench/plan/drop.jsonl
+    python3 bench/plan/drop.py --program build/epipe --results bench/plan/drop.jsonl
 
-A line for each run: what every step took and when it began, and where bits were chosen. table() prints the README's rows from such a file:
+A line for each run, appended; runs that the file has are left out: what every step took and when it began, and where bits were chosen. table() prints the README's rows from such a file:
 drop.py --table drop.jsonl
 """
 import argparse
@@ -19,8 +19,8 @@ import time
 
 import network
 
-PHASES = [(100, 25), (5, 55), (100, 50)]  # Mbit/s, seconds
-SETTLED = 15  # the last seconds of a phase: rates have been chosen
+PHASES = [(100, 20), (5, 45), (100, 35)]  # Mbit/s, seconds
+SETTLED = 10  # the last seconds of a phase: rates have been chosen
 RUNS = {"auto:1 --follow-link": ["--codec", "auto:1", "--follow-link"], "auto:1": ["--codec", "auto:1"], "auto:4": ["--codec", "auto:4"]}
 
 
@@ -66,16 +66,24 @@ def train(bench, net, name, folder):
 
 def settled(row, phase):
     """samples/s in the last seconds of a phase, and bytes of its last step."""
-    ends = [phase["from"] for phase in row["phases"][1:]] + [sum(seconds for _, seconds in PHASES)]
+    ends = [phase["from"] for phase in row["phases"][1:]] + [row["until"]]
     steps = [step for step in row["steps"] if ends[phase] - SETTLED <= step["end"] < ends[phase]]
     return statistics.median(step["samples"] / step["seconds"] for step in steps), steps[-1]["wire_bytes"]
 
 
+def reaction(row, phase):
+    """Seconds from the change of the link to the last choice of bits that it led to."""
+    begin = row["phases"][phase]["from"]
+    end = row["phases"][phase + 1]["from"] if phase + 1 < len(row["phases"]) else row["until"]
+    chosen = [change["end"] - begin for change in row["changes"] if begin <= change["end"] < end]
+    return f"{chosen[-1]:.0f} s" if chosen and phase > 0 else "-"
+
+
 def table(rows):
-    print("| run | " + " | ".join(f"{mbit} Mbit/s: samples/s | bytes per step" for mbit, _ in PHASES) + " | samples in all |")
-    print("|---" * (2 + 2 * len(PHASES)) + "|")
+    print("| run | " + " | ".join(f"{mbit} Mbit/s: samples/s | bytes per step | bits chosen after" for mbit, _ in PHASES) + " | samples in all |")
+    print("|---" * (2 + 3 * len(PHASES)) + "|")
     for row in rows:
-        cells = [f"{rate:.1f} | {size}" for rate, size in (settled(row, phase) for phase in range(len(PHASES)))]
+        cells = ["{:.1f} | {} | {}".format(*settled(row, phase), reaction(row, phase)) for phase in range(len(PHASES))]
         print(f"| {row['run']} | " + " | ".join(cells) + f" | {sum(step['samples'] for step in row['steps'])} |")
         for change in row["changes"]:
             bits = ", ".join(f"{cut['rate']:g}" for cut in change["cuts"])
@@ -87,14 +95,21 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--program", default="build/epipe")
     parser.add_argument("--runs", default=",".join(RUNS))
+    parser.add_argument("--results", type=pathlib.Path)
     parser.add_argument("--table")
     flags = parser.parse_args()
     if flags.table:
         return table([json.loads(line) for line in open(flags.table)])
+    done = {json.loads(line)["run"] for line in open(flags.results)} if flags.results and flags.results.exists() else set()
     with contextlib.closing(network.Network()) as net, tempfile.TemporaryDirectory() as folder:
         bench = network.link_bench.Bench(flags, pathlib.Path(folder))
         for name in flags.runs.split(","):
-            print(json.dumps(train(bench, net, name, pathlib.Path(folder))), flush=True)
+            if name in done:
+                continue
+            load = network.link_bench.Load()
+            row = train(bench, net, name, pathlib.Path(folder)) | {"others_cores": load.others()}
+            with open(flags.results, "a") if flags.results else contextlib.nullcontext(sys.stdout) as out:
+                print(json.dumps(row), file=out, flush=True)
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ import sys
 import tempfile
 import time
 
-from run import MODELS, link_bench
+from run import MODELS, model_flags
 
 RATES = [(1, 1), (10, 10), (100, 100), (1000, 1000), (1, 10), (10, 100), (100, 1000)]  # Mbit/s up and down
 DELAYS = [0, 20, 100]
@@ -32,15 +32,7 @@ def main():
         folder = pathlib.Path(name)
         costs = folder / "costs.json"
         for model in flags.models.split(","):
-            settings = MODELS[model]
-            arguments = list(settings["flags"])
-            if "pixels" in settings:
-                data = folder / f"images{settings['pixels']}"
-                if not data.exists():
-                    data.mkdir()
-                    link_bench.write_images(data, settings["pixels"], 64, 8)
-                arguments += ["--data", f"npy:{data}"]
-            measured = json.loads(run(flags.program, "plan", "--json", *arguments, "--workers", "client:cpu,server:cpu"))["inputs"]
+            measured = json.loads(run(flags.program, "plan", "--json", *model_flags(model, folder), "--workers", "client:cpu,server:cpu"))["inputs"]
             for speed, (up, down), delay in itertools.product(SPEEDS, RATES, DELAYS):
                 inputs = json.loads(json.dumps(measured))
                 inputs["workers"][1] |= {way: [[s / speed for s in pair] for pair in inputs["workers"][1][way]] for way in ("forward", "backward")}
