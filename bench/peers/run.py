@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
 """Milliseconds per training step on the CPU: a plain PyTorch loop, torchgpipe, and epipe, with the same model, batch, micro-batches and
-threads. Two workers of one thread each; the plain loop has one thread, and two. Needs torch and torchvision (Debian: python3-torch,
-python3-torchvision) and a checkout of torchgpipe. The three take turns, so that what else the machine does meets all of them.
+threads. Two workers of one thread each; the plain loop has one thread, and two, and epipe's one stage two. Needs torch and torchvision
+(Debian: python3-torch, python3-torchvision) and a checkout of torchgpipe. All take turns, so that what else the machine does meets all
+of them.
 
-    run.py EPIPE --torchgpipe DIR [--models mobilenet_v2,resnet18,vgg13] [--rounds 3] > results.jsonl
+    run.py EPIPE --torchgpipe DIR [--models mobilenet_v2,resnet18,vgg13] [--rows TEXT] [--rounds 3] > results.jsonl
 """
 import argparse
 import json
@@ -17,6 +18,8 @@ import time
 SETTINGS = {"mobilenet_v2": {"edge": 64, "batch": 32}, "resnet18": {"edge": 64, "batch": 32}, "vgg13": {"edge": 32, "batch": 32}}
 CHUNKS = 4
 CLASSES = 10
+TWO_STAGES = ["--place", "0,1", "--balance", "measured", "--threads", "1", "--schedule"]
+ONE_STAGE = ["--place", "0", "--threads", "2"]
 
 
 def sequential(name):
@@ -70,7 +73,7 @@ def in_python(name, kind, threads, steps, torchgpipe):
     return json.loads(done.stdout.splitlines()[-1])
 
 
-def in_epipe(program, name, schedule, steps, folder):
+def in_epipe(program, name, order, steps, folder):
     import numpy
     setting = SETTINGS[name]
     data = folder / f"data-{name}"
@@ -81,8 +84,8 @@ def in_epipe(program, name, schedule, steps, folder):
             numpy.save(data / f"{part}_x.npy", draw.standard_normal((count, 3, setting["edge"], setting["edge"]), dtype=numpy.float32))
             numpy.save(data / f"{part}_y.npy", numpy.arange(count) % CLASSES)
     run = pathlib.Path(tempfile.mkdtemp(dir=folder))
-    command = [program, "train", "--model", name, "--data", f"npy:{data}", "--place", "0,1", "--balance", "measured", "--chunks", str(CHUNKS),
-               "--schedule", schedule, "--batch", str(setting["batch"]), "--lr", "0.01", "--momentum", "0.9", "--threads", "1",
+    command = [program, "train", "--model", name, "--data", f"npy:{data}", *order, "--chunks", str(CHUNKS),
+               "--batch", str(setting["batch"]), "--lr", "0.01", "--momentum", "0.9",
                "--load-threads", "1", "--epochs", "1000", "--max-steps", str(steps + 2), "--error-every", "0", "--run-dir", str(run / "run")]
     done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode != 0:
@@ -98,6 +101,7 @@ def main():
     parser.add_argument("program")
     parser.add_argument("--torchgpipe", required=True, type=pathlib.Path, help="the folder that holds the package torchgpipe")
     parser.add_argument("--models", default=",".join(SETTINGS))
+    parser.add_argument("--rows", default="", help="only those with this in their names")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--steps", type=int, default=8)
     flags = parser.parse_args()
@@ -110,10 +114,12 @@ def main():
                 "plain, 1 thread": lambda: in_python(name, "plain", 1, flags.steps, flags.torchgpipe),
                 "plain, 2 threads": lambda: in_python(name, "plain", 2, flags.steps, flags.torchgpipe),
                 "torchgpipe": lambda: in_python(name, "torchgpipe", 1, flags.steps, flags.torchgpipe),
-                "epipe gpipe": lambda: in_epipe(flags.program, name, "gpipe", flags.steps, folder),
-                "epipe 1f1b": lambda: in_epipe(flags.program, name, "1f1b", flags.steps, folder),
-                "epipe zb-h1": lambda: in_epipe(flags.program, name, "zb-h1", flags.steps, folder),
+                "epipe gpipe": lambda: in_epipe(flags.program, name, [*TWO_STAGES, "gpipe"], flags.steps, folder),
+                "epipe 1f1b": lambda: in_epipe(flags.program, name, [*TWO_STAGES, "1f1b"], flags.steps, folder),
+                "epipe zb-h1": lambda: in_epipe(flags.program, name, [*TWO_STAGES, "zb-h1"], flags.steps, folder),
+                "epipe, 1 stage, 2 threads": lambda: in_epipe(flags.program, name, ONE_STAGE, flags.steps, folder),
             }
+            rows = {row: measure for row, measure in rows.items() if flags.rows in row}
             times = {row: [] for row in rows}
             for _ in range(flags.rounds):
                 for row, measure in rows.items():
