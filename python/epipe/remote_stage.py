@@ -1,6 +1,7 @@
 """A stage of a network on a server."""
 
 import atexit
+import functools
 import io
 import logging
 import os
@@ -32,8 +33,8 @@ def _close_all():
 class _Enter(torch.autograd.Function):
     """Sends x; its backward waits for the gradient of x. Its output represents the micro-batch in autograd's graph.
 
-    Two nodes instead of one: when one `backward()` covers several micro-batches, autograd runs the later nodes first, so all gradients are
-    sent before it waits for the first one.
+    Two nodes instead of one: when one `backward()` covers several micro-batches, that of the output runs as soon as it can (`_leaves`), so
+    all gradients are sent before this one waits for the first.
     """
 
     @staticmethod
@@ -50,19 +51,20 @@ class _Enter(torch.autograd.Function):
         return ctx.stage._remote.gradient(ctx.number).to(ctx.device) if wanted else None, None, None
 
 
-class _Leave(torch.autograd.Function):
-    """Is y, which waits here or, with an arrival, when it is used; its backward sends the gradient of y."""
+def _leaves(y, handle, stage, number):
+    """y with its place in autograd's graph: its backward sends the gradient as soon as it is there."""
 
-    @staticmethod
-    def forward(ctx, handle, stage, number, device, arrival):
-        ctx.stage, ctx.number = stage, number
-        return stage._remote.output(number).to(device) if arrival is None else AsyncOutput(arrival)
-
-    @staticmethod
     @once_differentiable
-    def backward(ctx, gradient):
-        ctx.stage._remote.backward(ctx.number, gradient.detach().to("cpu", torch.float32, copy=True))
-        return gradient.new_empty(0), None, None, None, None
+    def send(ctx, gradient):
+        stage._remote.backward(number, gradient.detach().to("cpu", torch.float32, copy=True))
+        return gradient.new_empty(0)
+
+    return _epipe.with_gradient_sender(y, handle, functools.partial(_only, send))
+
+
+def _only(function, gradient):
+    result = function(None, gradient)
+    return result[0] if isinstance(result, tuple) else result
 
 
 class Submitted:
@@ -78,18 +80,15 @@ class Submitted:
             >>> y = stage.submit(x).result()
         """
         if self._result is None:
-            if self._handle is None:
-                self._result = self._stage._remote.output(self._number).to(self._device)
-            else:
-                self._result = _Leave.apply(self._handle, self._stage, self._number, self._device, None)
+            y = self._stage._remote.output(self._number).to(self._device).detach()
+            self._result = y if self._handle is None else _leaves(y, self._handle, self._stage, self._number)
         return self._result
 
     def _result_later(self, kind):
         stage = self._stage
         arrival = Arrival(stage._remote, self._number, stage._shapes, kind, self._device, stage._on_their_way)
-        if self._handle is None:
-            return AsyncOutput(arrival)
-        return _Leave.apply(self._handle, stage, self._number, self._device, arrival)
+        y = AsyncOutput(arrival)
+        return y if self._handle is None else _leaves(y, self._handle, stage, self._number)
 
 
 def _folder_of(run_dir):

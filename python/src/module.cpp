@@ -19,5 +19,6 @@ PYBIND11_MODULE(_epipe, module) {
   module.doc() = "The library, for the package epipe.";
   pybind11::register_exception_translator(translate);
   epipe::python::add_codec(module);
+  epipe::python::add_output_node(module);
   epipe::python::add_remote_stage(module);
 }

@@ -6,6 +6,7 @@
 namespace epipe::python {
 
 void add_codec(pybind11::module_& module);
+void add_output_node(pybind11::module_& module);
 void add_remote_stage(pybind11::module_& module);
 
 }  // namespace epipe::python

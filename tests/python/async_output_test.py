@@ -317,6 +317,51 @@ class OfAStage(WithServer):
         self.assertTrue(equal(self.front.state_dict(), here[0].state_dict()))
         self.assertTrue(equal(self.head.state_dict(), here[2].state_dict()))
 
+    def test_every_gradient_is_sent_as_soon_as_it_is_there_and_before_any_is_waited_for(self):
+        order = []
+
+        class Head(torch.autograd.Function):
+            @staticmethod
+            def forward(ctx, y):
+                return y * 1
+
+            @staticmethod
+            def backward(ctx, gradient):
+                order.append("head")
+                return gradient
+
+        class Recorded:
+            def __init__(self, remote):
+                self._remote = remote
+
+            def __getattr__(self, name):
+                if name in ("backward", "gradient"):
+                    order.append(name)
+                return getattr(self._remote, name)
+
+        stage = self.stage()
+        stage(torch.randn(8, 16))
+        stage.zero_grad()
+        stage._remote = Recorded(stage._remote)
+        for call in (stage, lambda x: stage.submit(x).result()):
+            order.clear()
+            outputs = [call(self.front(torch.randn(8, 12))) for _ in range(3)]
+            sum(Head.apply(y).sum() for y in outputs).backward()
+            self.assertEqual(order, ["head", "backward"] * 3 + ["gradient"] * 3)
+            stage.step()
+
+    def test_what_the_backward_raises_is_raised_as_it_is(self):
+        stage = self.stage()
+        for _ in range(2):
+            y = stage(torch.randn(8, 16, requires_grad=True))
+            with self.assertRaisesRegex(ValueError, "the gradient of the stage's output holds NaN or Inf"):
+                (y * float("nan")).sum().backward()
+            x = torch.randn(8, 16, requires_grad=True)
+            (gradient,) = torch.autograd.grad((stage(x) ** 2).sum(), x, create_graph=True)
+            with self.assertRaisesRegex(RuntimeError, "differentiate twice"):
+                gradient.sum().backward()
+            stage.zero_grad()
+
     def test_two_stages_follow_each_other(self):
         first, second = self.stage(), self.stage()
         x = torch.randn(8, 16, requires_grad=True)
