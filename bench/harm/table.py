@@ -2,7 +2,7 @@
 """table.py RESULTS.jsonl: accuracies by setting and codec, and which criterion of the audits predicts what is lost.
 
 A run's criterion is the mean over its audits of the sum over cuts and directions (of progress_lost and loss_difference: what is above 0). What is lost is
-the mean accuracy of none in the setting less the run's. Rank correlations (Spearman) are over all runs of fixed rates."""
+the mean accuracy of none in the setting less the run's. Rank correlations (Spearman) are over all runs with audits."""
 import collections
 import json
 import math
@@ -15,6 +15,12 @@ def criterion(run, name):
     audits = [audit for audit in run.get("audits", []) if audit["valid"]]
     sums = [sum(max(0, cut[name]) for cut in audit["cuts"] if cut.get(name) is not None) for audit in audits]
     return sum(sums) / len(sums) if sums else math.nan
+
+
+def worst_gradient(run):
+    """The relative error of the gradient tensor that errs most, mean over the audits."""
+    errors = [max((cut["rel_error"] for cut in audit["cuts"] if cut["direction"] == "backward"), default=0) for audit in run["audits"] if audit["valid"]]
+    return sum(errors) / len(errors)
 
 
 def ranks(values):
@@ -46,11 +52,11 @@ def main():
                f"{mean([r['bytes_per_step'] for r in group]) / 1e3:.1f}", f"{mean([r.get('audit_bytes', 0) / r['steps'] for r in group]) / 1e3:.2f}"]
         row += [f"{mean([criterion(r, name) for r in group]):.3g}" for name in CRITERIA]
         print("| " + " | ".join(map(str, row)) + " |")
-    fixed = [run for run in runs if run["codec"] != "none" and not run["codec"].startswith("auto ") and run["setting"] in base and run.get("audits")]
-    if len(fixed) > 2:
-        lost = [base[run["setting"]] - accuracy(run) for run in fixed]
-        for name in CRITERIA:
-            print(f"{name}: rank correlation with what is lost {correlation([criterion(run, name) for run in fixed], lost):.3f} over {len(fixed)} runs")
+    audited = [run for run in runs if run["codec"] != "none" and run["setting"] in base and run.get("audits")]
+    if len(audited) > 2:
+        lost = [base[run["setting"]] - accuracy(run) for run in audited]
+        for name, of_run in [*((name, lambda run, name=name: criterion(run, name)) for name in CRITERIA), ("worst gradient tensor", worst_gradient)]:
+            print(f"{name}: rank correlation with what is lost {correlation([of_run(run) for run in audited], lost):.3f} over {len(audited)} runs")
 
 
 main()

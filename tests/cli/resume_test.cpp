@@ -84,7 +84,8 @@ TEST_F(Resume, WhatARunCannotChangeIsRefusedWithTheFlagsName) {
   const std::string config = content("a/config.toml");
   expect_refused("--clip 2", "--clip: 2 here, 1 there; leave these flags out");
   expect_refused("--seed 6",
-                 "a resumed run may change --harm, --audit-share, --epochs, --max-steps, --lr, --lr-schedule, --lr-power, --warmup");
+                 "a resumed run may change --loss-added, --harm, --audit-share, --epochs, --max-steps, --lr, --lr-schedule, --lr-power, "
+                 "--warmup");
   expect_refused("--momentum 0.5", "--momentum: 0.5 here, 0.9 there");
   expect_refused("--batch 64", "--batch: 64 here, 32 there");
   expect_refused("--model cnn", "--model: cnn here, mlp there");

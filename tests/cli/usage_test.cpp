@@ -138,6 +138,7 @@ TEST_F(Usage, AutoWithoutANumberIsForTraining) {
   expect("codec encode --codec auto x.npy x.epf", 1, {"say bits per value here, as in auto:2"});
   expect("train --codec auto --run-dir a", 2, {"--codec auto codes what crosses a cut, but there is none"});
   expect("train --place 0,1 --codec auto --harm 0 --run-dir a", 2, {"--harm"});
+  expect("train --place 0,1 --codec auto --loss-added 0 --run-dir a", 2, {"--loss-added"});
   expect("train --place 0,1 --codec auto --audit-share -1 --run-dir a", 2, {"--audit-share"});
   expect("train --place 0,1 --codec 'topk:0.1>auto' --run-dir a", 2, {"expected ':' and bits per value"});
   expect("train --place 0,1 --codec sort:6+2 --audit --run-dir a", 2, {"--audit looks at codecs of a rate"});

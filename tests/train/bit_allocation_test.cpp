@@ -72,6 +72,18 @@ TEST(BitAllocation, GivesAllThereIsWhereTheBoundCannotBeKept) {
   EXPECT_EQ(rates, (std::vector<double>{8, 8}));
 }
 
+TEST(RateCurve, WithinABoundBeginsWhereItIsMet) {
+  const RateCurve curve{{0.5, 1, 2, 4}, {0.4, 0.1, 0.01, 0.001}};
+  const RateCurve part = curve.within(0.02);
+  ASSERT_EQ(part.rates.size(), 3U);
+  EXPECT_GT(part.rates[0], 1);
+  EXPECT_LT(part.rates[0], 2);
+  EXPECT_NEAR(curve.error_at(part.rates[0]), 0.02, 1e-9);
+  EXPECT_EQ(part.rates.back(), 4);
+  EXPECT_EQ(curve.within(0.5).rates, curve.rates) << "all of it";
+  EXPECT_EQ(curve.within(1e-6).rates, std::vector<double>{4}) << "the best there is";
+}
+
 TEST(RateCurve, FromARateIsThePartAboveIt) {
   const RateCurve curve{{0.5, 1, 2, 4}, {0.4, 0.1, 0.01, 0.001}};
   const RateCurve part = curve.from(1.5);

@@ -22,10 +22,11 @@ using session::AuditSums;
 using wire::Direction;
 
 constexpr double kHighFactor = 3;  // between the rate of the training and the one whose error counts little beside it
-constexpr double kLeastHigh = 1;   // bits per value
-// By audit, later ones as the last: octaves that it may change a rate by, and the share of the bounds that it may use. What coding does
-// grows fast in the first steps of a training.
-constexpr std::array kOctaves = {3, 2, 2, 1};
+constexpr double kLeastHigh = 0.5;  // bits per value
+// By audit, later ones as the last: octaves that it may raise a rate by, and the share of the bounds that it may use. What coding does
+// grows fast in the first steps of a training. A rate falls by one octave at a time: what is measured at one rate says little of far lower
+// ones, and a gradient that lost too much of itself trains nothing before the next audit tells.
+constexpr std::array kOctavesUp = {3, 2, 2, 1};
 constexpr std::array kShares = {0.25, 0.5, 1.0};
 constexpr double kNewest = 0.5;      // weight of an audit in the mean over all
 constexpr double kLeastSeen = 0.25;  // of an error, where its curve is too flat to say
@@ -129,9 +130,8 @@ bool AutoRates::affords_audit(double steps_in_advance) const {
 
 // Around the rate, which is one of them: those to choose from.
 std::vector<double> AutoRates::possible_rates(const Known& known) const {
-  const int octaves = of_audit(kOctaves, audits_);
   std::vector<double> rates;
-  for (int i = -octaves; i <= octaves; ++i) {
+  for (int i = -1; i <= of_audit(kOctavesUp, audits_); ++i) {
     const double rate = std::clamp(known.rate * std::exp2(i), kLeast, kMost);
     if (rates.empty() || rate > rates.back()) rates.push_back(rate);
   }
@@ -186,18 +186,31 @@ AuditRecord AutoRates::take(const session::AuditRequest& request, const session:
 // e is what coding adds to a gradient g of n samples; of a batch of B, its bias and what g is for all samples stay, the variance of both
 // becomes n/B of it:
 //   harm = (bias^2 + variance n/B) / (common^2 + noise n/B) = (bias^2 B/n + variance) / (common^2 B/n + noise)
+// Of each stage apart, and the largest counts: the gradients of the first layers may be a thousandth of all and still have to be right.
 // A comparison sees the part of it that goes with the error which the higher rate takes away.
+AutoRates::Harm AutoRates::harm_of(const std::vector<AuditSums>& gradients, const std::vector<AuditSums>& errors, double batches) {
+  Harm most;
+  for (std::size_t j = 0; j < gradients.size(); ++j) {
+    const AuditSums& gradient = gradients[j];
+    const double all = gradient.square - gradient.cross + batches * std::max(0.0, gradient.cross);
+    if (!(all > 0)) continue;  // nothing is trained there
+    const double common = std::clamp(errors[j].cross, 0.0, errors[j].square);
+    const Harm here{(batches * common + errors[j].square - common) / all, batches * common / all};
+    if (here.all > most.all) most = here;
+  }
+  return most;
+}
+
 void AutoRates::measure(const session::AuditRequest& request, const session::AuditOutcome& outcome, AuditRecord& record) {
   const AuditSums gradient = sum_of(outcome.by_stage[0]);
-  const double noise = gradient.square - gradient.cross;
   const double batches = static_cast<double>(config_.batch) / static_cast<double>(request.samples[0].size());
-  const double all = noise + batches * std::max(0.0, gradient.cross);
+  const double noise = gradient.square - gradient.cross;
   record.noise = gradient.cross > 0 ? noise / batches / gradient.cross : std::numeric_limits<double>::quiet_NaN();
   record.loss = mean_of(outcome.losses[0].loss);
   for (std::size_t k = 0; k < known_.size(); ++k) {
     const AuditedCut& at = config_.audited[k];
     const AuditSums error = sum_of(outcome.by_stage[k + 1]);
-    const double common = std::clamp(error.cross, 0.0, error.square);
+    const Harm harm = harm_of(outcome.by_stage[0], outcome.by_stage[k + 1], batches);
     CutAudit cut;
     cut.at = at;
     cut.rate = cut.next_rate = known_[k].rate;
@@ -211,8 +224,8 @@ void AutoRates::measure(const session::AuditRequest& request, const session::Aud
     }
     cut.loss_added = mean_of(outcome.losses[k + 1].added) / seen;
     cut.loss_difference = mean_of(outcome.losses[k].loss) - mean_of(outcome.losses[k + 1].loss);
-    cut.bias = batches * common / all / seen;
-    cut.harm = cut.bias + (error.square - common) / all / seen;
+    cut.bias = harm.bias / seen;
+    cut.harm = harm.all / seen;
     cut.gradient_error = error.square / gradient.square;
     cut.progress_lost = -error.along / (gradient.cross - error.along);
     cut.seen = seen;
@@ -248,7 +261,7 @@ void AutoRates::choose(const session::AuditRequest& request, const session::Audi
     if (at.fixed != 0 || curve.empty()) continue;
     learn(k, outcome, record);
     const double values = static_cast<double>(traffic_at(outcome.step, at).values);
-    const RateCurve rates = curve_of(request.tried[at.index()], curve).until(possible_rates(known_[k]).back());
+    const RateCurve rates = curve_of(request.tried[at.index()], curve).until(possible_rates(known_[k]).back()).within(kMostError);
     chosen.push_back(k);
     by_harm.push_back({values, std::exp(known_[k].log_sensitivity), rates});
     const bool forward = at.direction == Direction::kForward;

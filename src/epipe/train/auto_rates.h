@@ -76,6 +76,8 @@ class AutoRates final : public session::OwnState {
   static constexpr double kFirst = 1;  // bits per value, before the first audit
   static constexpr double kLeast = 0.06;
   static constexpr double kMost = 8;
+  // Relative, of any tensor: beyond it what coding does no longer grows as its error does.
+  static constexpr double kMostError = 0.2;
 
   explicit AutoRates(AutoRatesConfig config);
 
@@ -110,6 +112,11 @@ class AutoRates final : public session::OwnState {
     double loss = 0;      // added by a unit of relative error; mean likewise
     double variance = 0;  // of that mean
   };
+  struct Harm {
+    double all = 0;
+    double bias = 0;  // its part that does not average out
+  };
+  static Harm harm_of(const std::vector<session::AuditSums>& gradients, const std::vector<session::AuditSums>& errors, double batches);
   std::int64_t samples_of_audit() const;
   std::vector<double> possible_rates(const Known& known) const;
   std::vector<double> tried_rates(std::size_t k) const;

@@ -54,6 +54,20 @@ double RateCurve::error_at(double rate) const {
   return std::exp(before + share * (std::log(std::max(kLeastError, errors[after])) - before));
 }
 
+RateCurve RateCurve::within(double most) const {
+  const auto first =
+      static_cast<std::size_t>(std::find_if(errors.begin(), errors.end(), [&](double e) { return e <= most; }) - errors.begin());
+  if (first == 0) return *this;
+  if (first == errors.size()) return {{rates.back()}, {errors.back()}};
+  const auto log_of = [&](std::size_t i) { return std::log(std::max(kLeastError, errors[i])); };
+  const double share = (std::log(std::max(kLeastError, most)) - log_of(first - 1)) / (log_of(first) - log_of(first - 1));
+  const auto next = static_cast<std::ptrdiff_t>(first);
+  RateCurve part{{rates[first - 1] * std::pow(rates[first] / rates[first - 1], share)}, {most}};
+  part.rates.insert(part.rates.end(), rates.begin() + next, rates.end());
+  part.errors.insert(part.errors.end(), errors.begin() + next, errors.end());
+  return part;
+}
+
 RateCurve RateCurve::from(double rate) const {
   if (rate <= rates.front()) return *this;
   const auto next = std::upper_bound(rates.begin(), rates.end(), rate) - rates.begin();

@@ -10,9 +10,10 @@ struct RateCurve {
   std::vector<double> rates;   // bits per value, ascending, above 0
   std::vector<double> errors;  // at each; relative
 
-  double error_at(double rate) const;  // constant beyond the ends
-  RateCurve from(double rate) const;   // the part of this rate and above; at least the last point
-  RateCurve until(double rate) const;  // the points of this rate and below; at least the first one
+  double error_at(double rate) const;   // constant beyond the ends
+  RateCurve from(double rate) const;    // the part of this rate and above; at least the last point
+  RateCurve within(double most) const;  // the part with errors of at most `most`, which fall as rates rise; at least the last point
+  RateCurve until(double rate) const;   // the points of this rate and below; at least the first one
 };
 
 // One cut and direction.
