@@ -57,6 +57,7 @@ def write_tokenizer(folder):
     model = {"type": "BPE", "vocab": letters, "merges": [], "byte_fallback": False}
     (folder / "tokenizer.json").write_text(json.dumps({"version": "1.0", "added_tokens": [], "normalizer": None, "pre_tokenizer": level,
                                                        "post_processor": None, "decoder": level, "model": model}))
+    (folder / "tokenizer_config.json").write_text(json.dumps({"eos_token": chr(256)}))  # the byte 0
 
 
 def model_flags(model, folder):
