@@ -57,9 +57,19 @@ TEST_F(Layers, AreHeldOneAtATimeByWhoLooksAtThem) {
   const auto sample = layer::Tensors{torch::zeros({1, 4})};
   EXPECT_EQ(layer_costs(architecture_, sample, at).size(), 6U);
   EXPECT_EQ(balanced_cuts(architecture_, sample, at, 3), (std::vector<std::size_t>{2, 4}));
-  EXPECT_EQ(measured_cuts(architecture_, sample, at, 2).size(), 1U);
   EXPECT_TRUE(torch::equal(forward_layer_by_layer(architecture_, sample, at)[0], torch::full({1, 4}, 6.0)));
+  TimingOptions options;
+  options.row_bytes = 0;
+  EXPECT_EQ(time_layers(architecture_, sample, at, options).size(), 6U);
   EXPECT_EQ(most_, 1);
+  EXPECT_EQ(alive_, 0);
+}
+
+TEST_F(Layers, AreTimedInARowWhereTheyFit) {
+  layer::ForwardContext at;
+  at.training = false;
+  EXPECT_EQ(measured_cuts(architecture_, {torch::zeros({1, 4})}, at, 2).size(), 1U);
+  EXPECT_EQ(most_, 6);
   EXPECT_EQ(alive_, 0);
 }
 

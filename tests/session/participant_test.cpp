@@ -150,10 +150,10 @@ TEST_F(Participant_, RefusesRatesAndAuditsThatDoNotFit) {
   EXPECT_NE(refused(audit).find("rates for each of 2 cuts"), std::string::npos);
   audit.part.rates = {{0, 0, 0, 0}};
   EXPECT_NE(refused(audit).find("say bits per value at cut 0"), std::string::npos);
-  audit.batch.samples.assign(9, 1);
-  audit.id.chunks = 9;
-  audit.part.rates.assign(9, {1, 1, 1, 1});
-  EXPECT_NE(refused(audit).find("a step of 9 micro-batches, but the run has 8"), std::string::npos);
+  audit.batch.samples.assign(11, 1);
+  audit.id.chunks = 11;
+  audit.part.rates.assign(11, {1, 1, 1, 1});
+  EXPECT_NE(refused(audit).find("a step of 11 micro-batches, but the run has 10"), std::string::npos);
 }
 
 TEST_F(Participant_, GivesAndTakesTheWeightsOfItsOwnLayersOnly) {

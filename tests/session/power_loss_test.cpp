@@ -224,7 +224,7 @@ TEST(PowerLoss, LeavesFrozenParametersBesideEachCheckpointThatNamesThem) {
     Checkpoints left(folder + "/c");
     const CheckpointList list = left.verify();
     EXPECT_TRUE(list.damaged.empty()) << "its frozen parameters are on the disk before it has its name";
-    EXPECT_TRUE(saved == 0 || !list.whole.empty());
+    EXPECT_TRUE(saved <= 1 || !list.whole.empty()) << "the second one takes the place of the only one";
     for (const std::uint64_t step : list.whole) {
       const Checkpoint got = left.load(step);
       ASSERT_NE(got.frozen, nullptr);
