@@ -36,8 +36,8 @@ testing::Outcome try_client(const Split& split, const std::string& ca, const std
   const std::string name = std::to_string(++number);
   write_text(split.file("ca-" + name), ca);
   write_text(split.file("token-" + name), token);
-  return run_program("train --max-steps 1 --batch 8 --reconnect 5 --connect " + split.address(0) + " --ca " + split.file("ca-" + name) +
-                     " --token-file " + split.file("token-" + name) + " --run-dir " + split.file("try-" + name));
+  return run_program("train --max-steps 1 --batch 8 --chunks 2 --reconnect 5 --connect " + split.address(0) + " --ca " +
+                     split.file("ca-" + name) + " --token-file " + split.file("token-" + name) + " --run-dir " + split.file("try-" + name));
 }
 
 // SIGHUP, and whether the server's log says this so many times by then.
