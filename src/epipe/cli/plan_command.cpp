@@ -49,8 +49,11 @@ std::set<std::string> given_settings(const CLI::App& command) {
   return given;
 }
 
-// A bound that nothing would keep.
-void check_harm(const train::TrainConfig& config, const std::set<std::string>& given) {
+// Bounds that nothing would keep.
+void check_bounds(const train::TrainConfig& config, const std::set<std::string>& given) {
+  if (config.loss_added != train::TrainConfig{}.loss_added) {
+    throw UsageError("--loss-added changes no plan: plan with --harm, and give --loss-added to epipe train beside the plan's flags");
+  }
   const bool codec = given.contains("codec") || given.contains("codec_forward") || given.contains("codec_backward");
   if (!given.contains("harm") || !codec) return;
   for (const std::string& spec : {config.codec, config.codec_forward, config.codec_backward}) {
@@ -66,7 +69,7 @@ train::PlanRequest request_of(const PlanFlags& flags, const CLI::App& command) {
   request.config = flags.train.config;
   request.config.seed = seed_of(flags.train.seed);
   request.given = given_settings(command);
-  check_harm(request.config, request.given);
+  check_bounds(request.config, request.given);
   if (flags.workers.empty()) throw UsageError("--workers is required, such as --workers client:cpu,server:host:7000");
   request.workers = parsed(planner::parse_workers(flags.workers), "--workers");
   if (!flags.link.empty()) request.link = parsed(planner::parse_link(flags.link), "--link");
@@ -103,7 +106,7 @@ void constrain(Inputs& inputs, const train::TrainConfig& config, const std::set<
   if (given.contains("place")) only.place = config.place;
   if (given.contains("schedule")) only.schedule = config.schedule;
   if (given.contains("chunks")) only.chunks = config.chunks;
-  check_harm(config, given);
+  check_bounds(config, given);
   if (given.contains("harm")) inputs.harm = config.harm;
   if (given.contains("codec") || given.contains("codec_forward")) {
     only.forward_codecs = {codec_of(inputs, config.codec_forward.empty() ? config.codec : config.codec_forward)};

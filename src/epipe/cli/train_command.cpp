@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <csignal>
 #include <cstdlib>
 #include <optional>
@@ -181,12 +182,28 @@ TrainFlags completed(const TrainFlags& given, const CLI::App& command) {
   return given;
 }
 
-// What a plan made here keeps.
+// What a plan made here keeps. Either bound asks for codecs that choose their bits.
 std::set<std::string> kept_by_plan(const CLI::App& command) {
   std::set<std::string> given;
   if (command.count("--place") > 0) given.insert("place");
-  if (command.count("--harm") > 0) given.insert("harm");
+  if (command.count("--harm") + command.count("--loss-added") > 0) given.insert("harm");
   return given;
+}
+
+// Bounds that no codec would keep.
+void check_bounds(const TrainConfig& config) {
+  const TrainConfig usual;
+  const bool changed =
+      config.harm != usual.harm || config.loss_added != usual.loss_added || config.audit_share != usual.audit_share;
+  if (!changed || config.audit) return;
+  std::vector<std::string> codecs = {config.codec, config.codec_forward, config.codec_backward};
+  for (const auto& at : config.codec_at) codecs.push_back(at.spec);
+  const auto chooses = [](const std::string& spec) { return spec == "auto" || spec.ends_with(">auto"); };
+  if (std::any_of(codecs.begin(), codecs.end(), chooses)) return;
+  throw UsageError(fmt::format(
+      "--loss-added, --harm and --audit-share are for codecs that choose their bits, and --codec {} does not: say --codec auto, or leave "
+      "them out",
+      config.codec));
 }
 
 void run_train(const train::Registry& registry, const TrainFlags& given, const CLI::App& command) {
@@ -194,6 +211,7 @@ void run_train(const train::Registry& registry, const TrainFlags& given, const C
   const TrainFlags flags = completed(given, command);
   TrainConfig config = checked(flags);
   try {
+    if (!plans_itself(config, command)) check_bounds(config);
     if (transport::launched_as_rank()) return run_rank(registry, config, flags);
     if (config.backend != "gloo") throw UsageError("--backend is for the ranks of a cluster; start them with epipe launch");
     if (config.replicas > 1) train::check_ranks(config, 0);

@@ -221,7 +221,8 @@ Decision RateControl::decide(const TensorSpec& tensor, const Scale& scale, int e
     passes.start_tokens(planes, decision.zone, sample.chunks());
     const std::span<const TokenCounts> counts = passes.count_tokens();
     const std::span<const Shift> shifts = passes.sample_shifts();
-    decision.tables = shifts.empty() ? fit_tables(counts, sample.shifts(step), planes.levels()) : fit_tables(counts, shifts, planes.levels());
+    decision.tables =
+        shifts.empty() ? fit_tables(counts, sample.shifts(step), planes.levels()) : fit_tables(counts, shifts, planes.levels());
     const double side = target_.is_error ? 0 : side_bits(planes, decision.head, decision.tables);
     const double got = side + (target_.is_error ? passes.squared_error(planes, decision.zone, decision.tables, step)
                                                 : coded_bits(counts, decision.tables));

@@ -29,8 +29,8 @@ struct ModelTable {
 };
 ModelTable model_table(const model::Architecture& architecture, const TrainConfig& config, const Batches& batches);
 
-// Times of every layer on a local device, the loss with the last one, at sizes of a micro-batch from the whole batch down to `least` samples, each half of the one
-// before; without those that would take too long here.
+// Times of every layer on a local device, the loss with the last one, at sizes of a micro-batch from the whole batch down to `least`
+// samples, each half of the one before; without those that would take too long here.
 struct DeviceTable {
   std::vector<double> sizes;                 // ascending
   std::vector<std::vector<double>> forward;  // by layer, at each size
