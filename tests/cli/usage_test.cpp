@@ -141,7 +141,8 @@ TEST_F(Usage, AutoWithoutANumberIsForTraining) {
   expect("train --place 0,1 --codec auto --loss-added 0 --run-dir a", 2, {"--loss-added"});
   expect("train --place 0,1 --codec auto --audit-share -1 --run-dir a", 2, {"--audit-share"});
   for (const std::string bound : {"--harm 0.2", "--loss-added 0.02", "--audit-share 0.1"}) {
-    expect("train --place 0,1 --codec dct:1 " + bound + " --run-dir a", 2, {"are for codecs that choose their bits", "say --codec auto"});
+    expect("train --place 0,1 --codec dct:1 " + bound + " --run-dir a", 2,
+           {"are for codecs that choose their bits", "dct:1 does not", "say --codec auto"});
   }
   expect("plan --model cnn --workers a:cpu,b:cpu --loss-added 0.02", 2, {"--loss-added changes no plan"});
   expect("train --place 0,1 --codec 'topk:0.1>auto' --run-dir a", 2, {"expected ':' and bits per value"});

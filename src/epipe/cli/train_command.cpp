@@ -190,7 +190,7 @@ std::set<std::string> kept_by_plan(const CLI::App& command) {
   return given;
 }
 
-// Bounds that no codec would keep.
+// Bounds beside codecs that do harm and do not measure it. The codec none keeps any bound.
 void check_bounds(const TrainConfig& config) {
   const TrainConfig usual;
   const bool changed =
@@ -200,10 +200,11 @@ void check_bounds(const TrainConfig& config) {
   for (const auto& at : config.codec_at) codecs.push_back(at.spec);
   const auto chooses = [](const std::string& spec) { return spec == "auto" || spec.ends_with(">auto"); };
   if (std::any_of(codecs.begin(), codecs.end(), chooses)) return;
+  const auto fixed = std::find_if(codecs.begin(), codecs.end(), [](const std::string& spec) { return !spec.empty() && spec != "none"; });
+  if (fixed == codecs.end()) return;
   throw UsageError(fmt::format(
-      "--loss-added, --harm and --audit-share are for codecs that choose their bits, and --codec {} does not: say --codec auto, or leave "
-      "them out",
-      config.codec));
+      "--loss-added, --harm and --audit-share are for codecs that choose their bits, and {} does not: say --codec auto, or leave them out",
+      *fixed));
 }
 
 void run_train(const train::Registry& registry, const TrainFlags& given, const CLI::App& command) {

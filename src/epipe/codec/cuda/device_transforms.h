@@ -6,7 +6,8 @@
 
 #include "epipe/codec/reflections.h"
 
-// What klt.h, channel_means.h, reflections.h and spectra.h do, for tensors on a device and to the same bits. Tensors are contiguous float32.
+// What klt.h, channel_means.h, reflections.h and spectra.h do, for tensors on a device and to the same bits. Tensors are contiguous
+// float32.
 namespace epipe::codec {
 
 // Channels of [N, C, H, W] times a matrix [C, C]; y may be x.
