@@ -72,6 +72,30 @@ TEST(Reflections, TravelInAFewHundredBytes) {
   EXPECT_EQ(read.value().bytes, bytes.size());
 }
 
+TEST(Reflections, AreReadOnceWhereTheirBytesAreTheSame) {
+  const auto x = related_features(8, 64, 256);
+  const auto bytes_of = [&](std::size_t count) {
+    Bytes bytes;
+    write_reflections(reflections_of(x, count), kernels::best(), bytes);
+    return bytes;
+  };
+  const Bytes eight = bytes_of(8);
+  const Bytes four = bytes_of(4);
+  ReflectionReader reader;
+  const auto read = [&](const wire::TensorSpec& tensor, ByteView from) { return reader.read(tensor, from, kernels::best()); };
+  Bytes longer = eight;
+  longer.resize(eight.size() + 100);
+  const auto first = read(spec_of(x), eight);
+  ASSERT_TRUE(first.ok()) << first.error().text();
+  EXPECT_EQ(read(spec_of(x), longer).value().reflections, first.value().reflections);
+  EXPECT_EQ(read(spec_of(x), longer).value().bytes, eight.size());
+  EXPECT_TRUE(*read(spec_of(x), four).value().reflections == reflections_of(x, 4));
+  EXPECT_TRUE(*read(spec_of(x), eight).value().reflections == reflections_of(x, 8));
+  EXPECT_FALSE(read({{1, 2, 256}}, eight).ok()) << "more than so few rows can have";
+  EXPECT_FALSE(read(spec_of(x), ByteView(eight).first(eight.size() - 16)).ok());
+  EXPECT_TRUE(read(spec_of(x), eight).ok()) << "what was refused is not remembered";
+}
+
 TEST(FeatureKlt, HalvesTheErrorOfRelatedFeaturesAtLeast) {
   const auto x = related_features(16, 64, 256);
   const auto alone = x.reshape({-1, 1});  // the same values without features

@@ -185,7 +185,7 @@ class Entropy final : public Codec {
     const auto bounds = payload_bounds(tensor);
     if (in.size() < bounds.min || in.size() > bounds.max) return wrong_length(spec(), bounds, in.size());
     if (x.numel() == 0) return {};
-    return decode_coded(tensor, in, *options_.kernels, options_.pool, mutable_values_of(x));
+    return decode_coded(tensor, in, *options_.kernels, options_.pool, reflection_reader_, mutable_values_of(x));
   }
 
   State state() const override {
@@ -230,8 +230,8 @@ class Entropy final : public Codec {
   std::shared_ptr<const ReflectionPlan> choose_reflections(const Scanned& x, const Features& features, bool frozen) {
     const TensorSpec tensor = spec_of(features.rows);
     if (!reflection_.considers(tensor)) return nullptr;
-    const auto by_axes = [&](const ReflectionPlan& plan) {
-      return cost(scan(reflected(plan, features.rows), options_), features.aside_for(plan));
+    const auto by_axes = [&](const std::shared_ptr<const ReflectionPlan>& plan) {
+      return cost(scan(reflected(*plan, features.rows), options_), features.aside_for(*plan));
     };
     const auto rows = [&] { return values_of(features.rows); };
     return reflection_.choose(tensor, control_, {rows, [&] { return cost(x, {}); }, by_axes}, frozen);
@@ -272,6 +272,7 @@ class Entropy final : public Codec {
   RateControl control_;
   KltControl klt_;
   ReflectionControl reflection_;
+  mutable ReflectionReader reflection_reader_;
   SymbolBuffers buffers_;
 };
 

@@ -249,7 +249,8 @@ std::size_t fronts_room(const wire::TensorSpec& tensor) {
   return means + basis_bytes(ChannelBasis::kMostChannels) + kHead;
 }
 
-Result<Fronts> read_fronts(const wire::TensorSpec& tensor, ByteView first, const kernels::Kernels& kernels) {
+Result<Fronts> read_fronts(const wire::TensorSpec& tensor, ByteView first, const kernels::Kernels& kernels,
+                           ReflectionReader& reflection_reader) {
   Fronts fronts;
   if (first.empty()) return bad("the payload is empty");
   if (load<PayloadKind>(first, 0) == PayloadKind::kWithMeans) {
@@ -265,10 +266,10 @@ Result<Fronts> read_fronts(const wire::TensorSpec& tensor, ByteView first, const
     fronts.bytes += basis_bytes(basis.value().channels());
     fronts.basis = std::move(basis).value();
   } else if (load<PayloadKind>(first, fronts.bytes) == PayloadKind::kReflections) {
-    auto read = read_reflections(tensor, first.subspan(fronts.bytes), kernels);
+    auto read = reflection_reader.read(tensor, first.subspan(fronts.bytes), kernels);
     if (!read) return read.error();
     fronts.bytes += read.value().bytes;
-    fronts.reflections = std::move(read).value().reflections;
+    fronts.reflections = read.value().reflections;
   }
   const ByteView coded = first.subspan(fronts.bytes);
   if (coded.empty() || load<PayloadKind>(coded, 0) != PayloadKind::kCoded) return bad("expected a coded payload behind means and basis");
@@ -284,13 +285,13 @@ namespace {
 
 // Maps from the reflected rows of their spectra.
 Result<void> decode_spectra(const wire::TensorSpec& tensor, ByteView in, const kernels::Kernels& kernels, ThreadPool* pool,
-                            std::span<float> x) {
+                            ReflectionReader& reader, std::span<float> x) {
   EPIPE_TRY(check_spectra_head(tensor, in));
   const ByteView rows = in.subspan(kSpectraHead);
   const bool reflected = !rows.empty() && load<PayloadKind>(rows, 0) == PayloadKind::kReflections;
   if (!reflected) return bad("expected reflections behind the head of spectra");
   std::vector<float> spectra(x.size());
-  EPIPE_TRY(decode_coded(spectra_of(tensor), rows, kernels, pool, spectra));
+  EPIPE_TRY(decode_coded(spectra_of(tensor), rows, kernels, pool, reader, spectra));
   from_spectra(tensor, spectra, kernels, pool, x);
   return {};
 }
@@ -298,7 +299,7 @@ Result<void> decode_spectra(const wire::TensorSpec& tensor, ByteView in, const k
 }  // namespace
 
 Result<void> decode_coded(const wire::TensorSpec& tensor, ByteView in, const kernels::Kernels& kernels, ThreadPool* pool,
-                          std::span<float> x) {
+                          ReflectionReader& reflection_reader, std::span<float> x) {
   ByteReader reader(in);
   const auto kind = reader.take<std::uint8_t>();
   if (kind == 0 && reader.rest().size() == 4 * x.size()) {
@@ -309,11 +310,11 @@ Result<void> decode_coded(const wire::TensorSpec& tensor, ByteView in, const ker
     std::fill(x.begin(), x.end(), 0.0F);
     return {};
   }
-  if (kind == static_cast<std::uint8_t>(PayloadKind::kSpectra)) return decode_spectra(tensor, in, kernels, pool, x);
+  if (kind == static_cast<std::uint8_t>(PayloadKind::kSpectra)) return decode_spectra(tensor, in, kernels, pool, reflection_reader, x);
   if (kind < 2 || kind > 5) {
     return bad(fmt::format("expected kind 0 to 6 with its bytes, got {} and {} bytes", kind.value_or(255), in.size()));
   }
-  const auto fronts = read_fronts(tensor, in, kernels);
+  const auto fronts = read_fronts(tensor, in, kernels, reflection_reader);
   if (!fronts) return fronts.error();
   const auto& [means, basis, reflections, bytes] = fronts.value();
   EPIPE_TRY(decode_kind2(tensor, in.subspan(bytes), kernels, pool, x));

@@ -75,17 +75,18 @@ Result<void> decode_kind2(const wire::TensorSpec& tensor, ByteView in, const ker
 
 // Fills x from any payload of the entropy codecs.
 Result<void> decode_coded(const wire::TensorSpec& tensor, ByteView in, const kernels::Kernels& kernels, ThreadPool* pool,
-                          std::span<float> x);
+                          ReflectionReader& reflection_reader, std::span<float> x);
 
 // What may stand in front of a coded payload, read from its first bytes.
 struct Fronts {
-  std::vector<float> means;                // of the channels; empty without
-  std::optional<ChannelBasis> basis;       // that the coded values are in
-  std::optional<Reflections> reflections;  // of features, that they are along
-  std::size_t bytes = 0;                   // of all; the coded payload follows
+  std::vector<float> means;                        // of the channels; empty without
+  std::optional<ChannelBasis> basis;               // that the coded values are in
+  std::shared_ptr<const Reflections> reflections;  // of features, that they are along; the reader has them as well
+  std::size_t bytes = 0;                           // of all; the coded payload follows
 };
 // For a payload of kind 2 to 5. `first` holds all of it, or at least its first fronts_room() bytes where there are no reflections.
-Result<Fronts> read_fronts(const wire::TensorSpec& tensor, ByteView first, const kernels::Kernels& kernels);
+Result<Fronts> read_fronts(const wire::TensorSpec& tensor, ByteView first, const kernels::Kernels& kernels,
+                           ReflectionReader& reflection_reader);
 
 std::size_t fronts_room(const wire::TensorSpec& tensor);
 

@@ -100,11 +100,12 @@ std::vector<Form> RateControl::forms(const TensorSpec& tensor, const Aside& asid
   return all;
 }
 
-// Long chunks, for their states cost bits; shorter ones where a large tensor would give a device less to do at once than it can.
+// Long chunks, for their states cost bits; shorter ones where a larger tensor would give a device, which has a warp for each, less to do
+// at once than it can.
 unsigned RateControl::chunk_log2(const TensorSpec& tensor) const {
   constexpr double kStateShare = 0.0075;    // of the bits may go into states
   constexpr double kMostStateShare = 0.03;  // of a large tensor's
-  constexpr double kLarge = 1U << 22U;      // values
+  constexpr double kLarge = 1.5e6;          // values
   constexpr double kManyChunks = 512;
   const double rate = target_.is_error ? 1 : target_.value;
   const auto log2_for = [&](double share) { return std::ceil(std::log2(kStateBits * kernels::kMaxStates / share / rate)); };

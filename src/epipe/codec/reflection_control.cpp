@@ -45,15 +45,15 @@ std::shared_ptr<const ReflectionPlan> ReflectionControl::best_plan(const TensorS
   std::shared_ptr<const ReflectionPlan> best;
   double least = kWorthIt * trial.plain();
   for (std::size_t count = std::min(kFewestReflections, most); count <= most; count *= 2) {
-    auto plan = plan_for(axes, count, tensor, control);
+    const auto plan = plan_for(axes, count, tensor, control);
     if (!control.affords(tensor, plan->front.size(), kMostShare)) break;
-    const double cost = trial.by_axes(*plan);
+    const double cost = trial.by_axes(plan);
     if (!(cost < least)) {
       if (best != nullptr) break;
       continue;
     }
     least = cost;
-    best = std::move(plan);
+    best = plan;
   }
   return best;
 }

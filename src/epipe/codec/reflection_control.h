@@ -30,9 +30,9 @@ class ReflectionControl {
 
   // What an encoder can do with the tensor.
   struct Trial {
-    std::function<std::span<const float>()> rows;          // of features: all, or sampled_rows() of them
-    std::function<double()> plain;                         // what coding it costs
-    std::function<double(const ReflectionPlan&)> by_axes;  // by these reflections
+    std::function<std::span<const float>()> rows;  // of features: all, or sampled_rows() of them
+    std::function<double()> plain;                 // what coding it costs
+    std::function<double(const std::shared_ptr<const ReflectionPlan>&)> by_axes;  // by these reflections, which the caller may keep
   };
 
   // Whether a tensor of this shape may get reflections from this encoder.

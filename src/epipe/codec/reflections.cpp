@@ -137,7 +137,8 @@ Reflections::Reflections(std::vector<std::int32_t> levels, std::vector<std::uint
   rows_.resize(count() * length_);
   for (std::size_t k = 0; k < count(); ++k) {
     float* const w = rows_.data() + k * length_;
-    for (std::size_t c = 0; c < features; ++c) w[c] = std::ldexp(static_cast<float>(levels_[k * features + c]), -shifts_[k]);
+    const float unit = std::ldexp(1.0F, -shifts_[k]);  // exact, and so are its products
+    for (std::size_t c = 0; c < features; ++c) w[c] = unit * static_cast<float>(levels_[k * features + c]);
     w[k] = 1;
     double square = 0;
     for (std::size_t c = 0; c < features; ++c) square += static_cast<double>(w[c]) * w[c];

@@ -2,6 +2,8 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
+#include <mutex>
 #include <span>
 #include <vector>
 
@@ -81,5 +83,21 @@ struct ReadReflections {
 };
 // `first` may be longer.
 Result<ReadReflections> read_reflections(const wire::TensorSpec& tensor, ByteView first, const kernels::Kernels& kernels);
+
+// Reads them as well, and remembers the last ones: an encoder sends the same bytes for many tensors. For any number of threads.
+class ReflectionReader {
+ public:
+  struct Read {
+    std::shared_ptr<const Reflections> reflections;  // others that it returned and the reader have them as well
+    std::size_t bytes;
+  };
+  Result<Read> read(const wire::TensorSpec& tensor, ByteView first, const kernels::Kernels& kernels);
+
+ private:
+  std::mutex mutex_;  // guards the members below
+  wire::TensorSpec tensor_;
+  Bytes bytes_;
+  std::shared_ptr<const Reflections> last_;
+};
 
 }  // namespace epipe::codec

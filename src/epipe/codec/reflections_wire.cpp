@@ -104,4 +104,17 @@ Result<ReadReflections> read_reflections(const wire::TensorSpec& tensor, ByteVie
   return ReadReflections{Reflections({levels.begin(), levels.end()}, std::move(shifts), features), aligned(begin + size)};
 }
 
+Result<ReflectionReader::Read> ReflectionReader::read(const wire::TensorSpec& tensor, ByteView first, const kernels::Kernels& kernels) {
+  const std::lock_guard lock(mutex_);
+  const bool same = last_ != nullptr && tensor_ == tensor && first.size() >= bytes_.size() &&
+                    std::equal(bytes_.begin(), bytes_.end(), first.begin());
+  if (same) return Read{last_, bytes_.size()};
+  auto read = read_reflections(tensor, first, kernels);
+  if (!read) return read.error();
+  tensor_ = tensor;
+  bytes_.assign(first.begin(), first.begin() + static_cast<std::ptrdiff_t>(read.value().bytes));
+  last_ = std::make_shared<const Reflections>(std::move(read).value().reflections);
+  return Read{last_, bytes_.size()};
+}
+
 }  // namespace epipe::codec

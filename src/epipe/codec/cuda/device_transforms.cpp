@@ -47,15 +47,43 @@ void set_channel_means_on_device(torch::Tensor& x, std::span<const float> means)
   cuda::add_to_channels(x.data_ptr<float>(), maps, shifts.data(), stream_of(x));
 }
 
-void reflect_on_device(const torch::Tensor& x, const Reflections& reflections, bool backwards, torch::Tensor& y) {
-  const kernels::ReflectionRows own = reflections.rows();
-  SentArrays sent(x);
-  const auto rows = sent.add<float>({own.rows, own.count * own.length});
-  const auto scales = sent.add<float>({own.scales, own.count});
-  sent.send();
-  const std::size_t features = reflections.features();
+// The owner's pointer keeps another object from having the address that tells them apart.
+struct DeviceReflections::There {
+  There(const torch::Tensor& x, std::shared_ptr<const Reflections> own)
+      : reflections(std::move(own)), stream(stream_of(x)), sent(x), rows(add_rows()), scales(add_scales()) {
+    sent.send();
+  }
+  kernels::ReflectionRows pointers() const {
+    const kernels::ReflectionRows host = reflections->rows();
+    return {host.count, host.length, sent[rows], sent[scales]};
+  }
+
+  std::shared_ptr<const Reflections> reflections;
+  Stream stream;
+  SentArrays sent;
+  SentArrays::Place<float> rows, scales;
+
+ private:
+  SentArrays::Place<float> add_rows() {
+    const kernels::ReflectionRows host = reflections->rows();
+    return sent.add<float>({host.rows, host.count * host.length});
+  }
+  SentArrays::Place<float> add_scales() { return sent.add<float>({reflections->rows().scales, reflections->count()}); }
+};
+
+DeviceReflections::DeviceReflections() = default;
+DeviceReflections::~DeviceReflections() = default;
+
+// What lies there was sent on a stream, and only what is queued there may rely on it.
+void DeviceReflections::apply(const torch::Tensor& x, const std::shared_ptr<const Reflections>& reflections, bool backwards,
+                              torch::Tensor& y) {
+  const std::lock_guard lock(mutex_);
+  if (there_ == nullptr || there_->reflections != reflections || there_->stream != stream_of(x)) {
+    there_ = std::make_unique<There>(x, reflections);
+  }
+  const std::size_t features = reflections->features();
   cuda::reflect_rows(x.data_ptr<float>(), static_cast<std::uint64_t>(x.numel()) / features, static_cast<unsigned>(features),
-                     {own.count, own.length, sent[rows], sent[scales]}, backwards, y.data_ptr<float>(), stream_of(x));
+                     there_->pointers(), backwards, y.data_ptr<float>(), stream_of(x));
 }
 
 torch::Tensor sampled_rows_of(const torch::Tensor& x) {

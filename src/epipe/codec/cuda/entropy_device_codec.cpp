@@ -46,7 +46,7 @@ class EntropyDeviceCodec final : public DeviceCodec {
       if (const auto by_axes = choose_reflections(passes, features, at.frozen)) {
         if (features.are_spectra) write_spectra_head(front);
         append_bytes(front, by_axes->front);
-        DevicePasses along_axes(reflected(*by_axes, features.rows));
+        DevicePasses along_axes(reflected(by_axes, features.rows));
         payload = write(features.rows, along_axes, kernels::key_value(along_axes.largest()), 0, features.aside_for(*by_axes), at);
       } else if (const auto plan = choose_plan(x, passes, at.frozen)) {
         write_basis(plan->basis, front);
@@ -134,16 +134,16 @@ class EntropyDeviceCodec final : public DeviceCodec {
     const auto cost = [&](const TensorSpec& of, DevicePasses& own, const Aside& aside) {
       return control_.cost(of, kernels::key_value(own.largest()), own, aside);
     };
-    const auto by_axes = [&](const ReflectionPlan& plan) {
+    const auto by_axes = [&](const std::shared_ptr<const ReflectionPlan>& plan) {
       DevicePasses along_axes(reflected(plan, features.rows));
-      return cost(tensor, along_axes, features.aside_for(plan));
+      return cost(tensor, along_axes, features.aside_for(*plan));
     };
     return reflection_.choose(tensor, control_, {rows, [&] { return cost(passes.spec(), passes, {}); }, by_axes}, frozen);
   }
 
-  static torch::Tensor reflected(const ReflectionPlan& plan, const torch::Tensor& x) {
+  torch::Tensor reflected(const std::shared_ptr<const ReflectionPlan>& plan, const torch::Tensor& x) {
     auto y = torch::empty_like(x);
-    reflect_on_device(x, plan.reflections, false, y);
+    encoders_reflections_.apply(x, {plan, &plan->reflections}, false, y);
     return y;
   }
 
@@ -171,8 +171,8 @@ class EntropyDeviceCodec final : public DeviceCodec {
   }
 
   // `first` is all of the payload, or as much of it as usually does.
-  static bool decode_coded(torch::Tensor& x, const DevicePayload& in, ByteView first) {
-    const auto fronts = read_fronts(spec_of(x), first, kernels::best());
+  bool decode_coded(torch::Tensor& x, const DevicePayload& in, ByteView first) const {
+    const auto fronts = read_fronts(spec_of(x), first, kernels::best(), reflection_reader_);
     if (!fronts) return false;
     const auto& [means, basis, reflections, size] = fronts.value();
     const DevicePayload coded = rest_of(in, size);
@@ -182,13 +182,13 @@ class EntropyDeviceCodec final : public DeviceCodec {
     const DeviceArray<std::uint32_t> unsound(x, 1);
     clear(unsound.data(), 4, stream_of(x));
     decode_chunks(x, coded, front.value(), unsound.data());
-    if (reflections) reflect_on_device(x, *reflections, true, x);
+    if (reflections) decoders_reflections_.apply(x, reflections, true, x);
     if (basis) multiply_channels_on_device(x, basis->to_channels(), x);
     if (!means.empty()) set_channel_means_on_device(x, means);
     return sound(unsound.data(), in, stream_of(x));  // the only wait, where the host has the payload
   }
 
-  static bool decode_spectra(torch::Tensor& x, const DevicePayload& in, ByteView first) {
+  bool decode_spectra(torch::Tensor& x, const DevicePayload& in, ByteView first) const {
     if (!check_spectra_head(spec_of(x), first)) return false;
     const ByteView rows = first.subspan(kSpectraHead);
     if (rows.empty() || load<PayloadKind>(rows, 0) != PayloadKind::kReflections) return false;
@@ -311,6 +311,9 @@ class EntropyDeviceCodec final : public DeviceCodec {
   RateControl control_;
   KltControl klt_;
   ReflectionControl reflection_;
+  DeviceReflections encoders_reflections_;
+  mutable ReflectionReader reflection_reader_;
+  mutable DeviceReflections decoders_reflections_;
 };
 
 }  // namespace

@@ -241,12 +241,13 @@ DevicePayload DevicePasses::write(const Decision& decision) {
   const auto entries = sent.add<cuda::EncodeEntry>(encode_entries(decision.tables));
   const auto table_of = sent.add<std::uint8_t>(decision.tables.table_of);
   sent.send();
-  const cuda::Coding coding{own.slot_of_plane.data(), sent[table_of], head.lanes};
+  const cuda::EncodeIndex index{sent[entries], sent[table_of], static_cast<unsigned>(decision.tables.tables.size()),
+                                static_cast<unsigned>(decision.tables.table_of.size())};
   const DeviceArray<std::byte> room(x_, chunks * cuda::words_room(layout.chunk_units * layout.symbols));
   const DeviceArray<std::uint32_t> states(x_, chunks * kernels::kMaxStates);
   const DeviceArray<std::uint32_t> word_counts(x_, chunks);
-  cuda::encode_chunks(own.all.tokens.data(), own.all.levels.data(), layout, coding, sent[entries], room.data(), states.data(),
-                      word_counts.data(), stream);
+  cuda::encode_chunks(own.all.tokens.data(), own.all.levels.data(), layout, own.slot_of_plane.data(), head.lanes, index, room.data(),
+                      states.data(), word_counts.data(), stream);
   const Raw raw = write_raw(decision.zone);
 
   std::vector<ChunkSizes> sizes;

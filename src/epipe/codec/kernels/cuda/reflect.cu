@@ -8,8 +8,23 @@ constexpr unsigned kWarps = 4;
 
 static_assert(ReflectionRows::kSums == kWarp, "a lane for each of the interleaved sums");
 
-// A warp per row, which its lanes hold in registers, value c in lane c % 32. A lane's sum goes through its values in ascending order, and
-// the lanes' sums are added in halves, as on the host.
+// A reflection in registers, value c in lane c % 32, filled up with zeros, which change no value of a row and no sum.
+template <unsigned kRoom>
+struct Reflection {
+  float values[kRoom];
+
+  // Zeros for a null pointer.
+  __device__ void load(const float* __restrict__ row, unsigned length) {
+#pragma unroll
+    for (unsigned i = 0; i < kRoom; ++i) {
+      const unsigned c = i * kWarp + threadIdx.x % kWarp;
+      values[i] = row != nullptr && c < length ? __ldg(row + c) : 0.0F;
+    }
+  }
+};
+
+// A warp per row, which its lanes hold in registers like a reflection. A lane's sum goes through its values in ascending order, and the
+// lanes' sums are added in halves, as on the host. The next reflection is on its way while one is applied, where both have room.
 template <unsigned kRoom>
 __global__ void __launch_bounds__(kWarps* kWarp)
     reflect_kernel(const float* x, std::uint64_t rows, unsigned features, unsigned count, unsigned length, const float* __restrict__ w,
@@ -26,20 +41,23 @@ __global__ void __launch_bounds__(kWarps* kWarp)
     any |= values[i] != 0;
   }
   any = __any_sync(kAllLanes, any);
+  const auto place = [&](unsigned j) { return backwards ? count - 1 - j : j; };
+  const auto start = [&](unsigned j) { return any && j < count ? w + static_cast<std::uint64_t>(place(j)) * length : nullptr; };
+  constexpr bool kAhead = kRoom <= 64;
+  Reflection<kRoom> next;
+  if (kAhead) next.load(start(0), length);
   for (unsigned j = 0; any && j < count; ++j) {
-    const unsigned k = backwards ? count - 1 - j : j;
-    const float* const own = w + static_cast<std::uint64_t>(k) * length + lane;
+    const float scale = __ldg(scales + place(j));
+    if (!kAhead) next.load(start(j), length);
+    const Reflection<kRoom> own = next;
+    if (kAhead) next.load(start(j + 1), length);
     float sum = 0;
 #pragma unroll
-    for (unsigned i = 0; i < kRoom; ++i) {
-      if (i * kWarp < length) sum = __fmaf_rn(own[i * kWarp], values[i], sum);
-    }
+    for (unsigned i = 0; i < kRoom; ++i) sum = __fmaf_rn(own.values[i], values[i], sum);
     for (unsigned half = kWarp / 2; half > 0; half /= 2) sum = __fadd_rn(sum, __shfl_xor_sync(kAllLanes, sum, half));
-    const float amount = -__fmul_rn(scales[k], sum);
+    const float amount = -__fmul_rn(scale, sum);
 #pragma unroll
-    for (unsigned i = 0; i < kRoom; ++i) {
-      if (i * kWarp < length) values[i] = __fmaf_rn(own[i * kWarp], amount, values[i]);
-    }
+    for (unsigned i = 0; i < kRoom; ++i) values[i] = __fmaf_rn(own.values[i], amount, values[i]);
   }
 #pragma unroll
   for (unsigned i = 0; i < kRoom; ++i) {
@@ -64,7 +82,9 @@ void reflect_rows(const float* x, std::uint64_t rows, unsigned features, const R
   if (rows == 0) return;
   if (features <= 8 * kWarp) return launch<8>(x, rows, features, reflections, backwards, y, stream);
   if (features <= 16 * kWarp) return launch<16>(x, rows, features, reflections, backwards, y, stream);
+  if (features <= 24 * kWarp) return launch<24>(x, rows, features, reflections, backwards, y, stream);
   if (features <= 32 * kWarp) return launch<32>(x, rows, features, reflections, backwards, y, stream);
+  if (features <= 40 * kWarp) return launch<40>(x, rows, features, reflections, backwards, y, stream);
   if (features <= 64 * kWarp) return launch<64>(x, rows, features, reflections, backwards, y, stream);
   return launch<128>(x, rows, features, reflections, backwards, y, stream);
 }

@@ -23,18 +23,22 @@ __global__ void sum_kernel(const float* __restrict__ x, std::size_t n, BlockSums
   double sum = 0;
   std::uint32_t nonzero = 0;
   Key high = 0;
-  for (std::size_t i = j; i < even; i += kLanesOfSums) {
-    const float v = x[begin + i];
+  const auto add = [&](float v) {
     sum += static_cast<double>(v) * v;
     nonzero += v != 0 ? 1U : 0U;
     high = max(high, magnitude_key(v));
+  };
+  constexpr std::size_t kAhead = 16;  // loads that are on their way together: a block has few threads
+  std::size_t i = j;
+  for (; i + (kAhead - 1) * kLanesOfSums < even; i += kAhead * kLanesOfSums) {
+    float values[kAhead];
+#pragma unroll
+    for (std::size_t k = 0; k < kAhead; ++k) values[k] = x[begin + i + k * kLanesOfSums];
+#pragma unroll
+    for (std::size_t k = 0; k < kAhead; ++k) add(values[k]);
   }
-  for (std::size_t i = even; j == 0 && i < length; ++i) {
-    const float v = x[begin + i];
-    sum += static_cast<double>(v) * v;
-    nonzero += v != 0 ? 1U : 0U;
-    high = max(high, magnitude_key(v));
-  }
+  for (; i < even; i += kLanesOfSums) add(x[begin + i]);
+  for (i = even; j == 0 && i < length; ++i) add(x[begin + i]);
   nonzero = __reduce_add_sync(group, nonzero);
   double energy = 0;
   for (unsigned k = 0; k < kLanesOfSums; ++k) energy += __shfl_sync(group, sum, static_cast<int>(k), kLanesOfSums);
@@ -119,6 +123,7 @@ struct BandCounts {
 };
 
 constexpr unsigned kMostLevels = 16;
+constexpr std::uint64_t kMostGroups = 64;  // of columns of a chunk
 
 // Block (p, group): plane p of a group of chunks. Planes of one group run side by side, so that parents come from the cache.
 __global__ void __launch_bounds__(kThreads)
@@ -151,7 +156,35 @@ __global__ void __launch_bounds__(kThreads)
   band.flush(layout.levels, counts + slot_of_plane[p] * kTokenRoom);
 }
 
-// One block per chunk, one thread per column.
+// Tokens of a column of a chunk, some rows ahead on their way, so that a row does not wait for memory.
+class ColumnOfTokens {
+ public:
+  static constexpr unsigned kRowsAhead = 8;
+
+  __device__ ColumnOfTokens(const std::uint8_t* tokens, const Layout& layout, const DeviceChunk& chunk, std::uint64_t column)
+      : tokens_(tokens + chunk.begin), row_(layout.row), units_(column < layout.row ? chunk.units : 0), column_(column) {
+    fetch(0);
+  }
+  __device__ std::uint64_t place(std::uint64_t r) const { return r * row_ + column_; }
+  __device__ bool exists(std::uint64_t r) const { return place(r) < units_; }
+  // Of rows r to r + kRowsAhead - 1, in ascending order of r from 0 on.
+  __device__ void take(std::uint64_t r, unsigned (&tokens)[kRowsAhead]) {
+#pragma unroll
+    for (unsigned k = 0; k < kRowsAhead; ++k) tokens[k] = coming_[k];
+    fetch(r + kRowsAhead);
+  }
+
+ private:
+  __device__ void fetch(std::uint64_t r) {
+#pragma unroll
+    for (unsigned k = 0; k < kRowsAhead; ++k) coming_[k] = exists(r + k) ? tokens_[place(r + k)] : 0;
+  }
+  const std::uint8_t* tokens_;
+  std::uint64_t row_, units_, column_;
+  unsigned coming_[kRowsAhead];
+};
+
+// Block (c, g): chunk c, a thread per column; there may be more columns than threads in all groups.
 __global__ void __launch_bounds__(kThreads)
     running_kernel(const std::uint8_t* __restrict__ tokens, Layout layout, std::uint8_t* __restrict__ levels, std::uint32_t* counts) {
   __shared__ std::uint32_t bins[kMostLevels * kTokenRoom];
@@ -159,23 +192,27 @@ __global__ void __launch_bounds__(kThreads)
   band.clear(layout.levels);
   const DeviceChunk chunk(layout, blockIdx.x);
   const std::uint64_t rows = chunk.planes(layout);
-  for (std::uint64_t base = 0; base < layout.row; base += blockDim.x) {
-    const std::uint64_t column = base + threadIdx.x;
+  for (std::uint64_t base = blockIdx.y * blockDim.x; base < layout.row; base += gridDim.y * blockDim.x) {
+    ColumnOfTokens column(tokens, layout, chunk, base + threadIdx.x);
     unsigned mean = 0;
     unsigned before = 0;
-    for (std::uint64_t r = 0; r < rows; ++r) {
-      const std::uint64_t i = r * layout.row + column;
-      const bool active = column < layout.row && i < chunk.units;
-      const unsigned token = active ? tokens[chunk.begin + i] : 0;
-      unsigned level = 0;
-      if (r == 1) mean = 128 * before;
-      if (r > 0) {
-        mean = next_mean(mean, before);
-        level = running_level(mean);
+    for (std::uint64_t first = 0; first < rows; first += ColumnOfTokens::kRowsAhead) {
+      unsigned own[ColumnOfTokens::kRowsAhead];
+      column.take(first, own);
+#pragma unroll
+      for (unsigned k = 0; k < ColumnOfTokens::kRowsAhead; ++k) {
+        const std::uint64_t r = first + k;
+        const bool active = column.exists(r);
+        unsigned level = 0;
+        if (r == 1) mean = 128 * before;
+        if (r > 0) {
+          mean = next_mean(mean, before);
+          level = running_level(mean);
+        }
+        before = magnitude_of(static_cast<std::uint8_t>(own[k]));
+        if (active) levels[chunk.begin + column.place(r)] = static_cast<std::uint8_t>(level);
+        band.add(active, level, own[k]);
       }
-      before = magnitude_of(static_cast<std::uint8_t>(token));
-      if (active) levels[chunk.begin + i] = static_cast<std::uint8_t>(level);
-      band.add(active, level, token);
     }
   }
   band.flush(layout.levels, counts);
@@ -326,7 +363,8 @@ void find_levels(const std::uint8_t* tokens, const Layout& layout, const std::ui
     parents_kernel<<<dim3(layout.symbols, groups), kThreads, 0, stream>>>(tokens, layout, slot_of_plane, group, levels, counts);
   } else if (layout.context == Context::kRunning) {
     const auto threads = static_cast<unsigned>(std::min<std::uint64_t>(kThreads, (layout.row + kWarp - 1) / kWarp * kWarp));
-    running_kernel<<<static_cast<unsigned>(layout.chunks), threads, 0, stream>>>(tokens, layout, levels, counts);
+    const auto groups = static_cast<unsigned>(std::min<std::uint64_t>((layout.row + threads - 1) / threads, kMostGroups));
+    running_kernel<<<dim3(static_cast<unsigned>(layout.chunks), groups), threads, 0, stream>>>(tokens, layout, levels, counts);
   } else {
     neighbours_kernel<<<static_cast<unsigned>(layout.chunks), kThreads, 0, stream>>>(tokens, layout, levels, counts);
   }
