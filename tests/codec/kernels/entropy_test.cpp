@@ -6,6 +6,7 @@
 
 #include "epipe/codec/kernels/bits.h"
 #include "epipe/codec/kernels/contexts.h"
+#include "epipe/codec/kernels/cuda/rans.h"
 #include "epipe/codec/kernels/kernels.h"
 #include "epipe/codec/kernels/rans.h"
 #include "epipe/codec/kernels/transform.h"
@@ -408,6 +409,31 @@ TEST(Rans, SpendsTheEntropyOfTheTable) {
   for (std::size_t t = 0; t < 3; ++t) bits += static_cast<double>(counts[t]) * std::log2(4096.0 / table[t]);
   const Coded coded = encoded(scalar(), 32, message, {});
   EXPECT_NEAR(static_cast<double>(8 * (coded.words.size() + 128)), bits, 32 * 32 + 0.001 * bits);
+}
+
+// As the comment on EncodeEntry says it.
+std::uint32_t with_token(std::uint32_t x, const cuda::EncodeEntry& entry) {
+  const auto t = static_cast<std::uint32_t>((std::uint64_t{x} * entry.factor) >> 32U);
+  const std::uint32_t quotient = (t + ((x - t) >> 1U)) >> (entry.word & 31U);
+  const std::uint32_t bias = (entry.word >> cuda::EncodeEntry::kBiasAt) & cuda::EncodeEntry::kBiasMask;
+  return x + bias + (kProbabilityScale - (entry.word >> cuda::EncodeEntry::kFrequencyAt)) * quotient;
+}
+
+TEST(Rans, EntriesOfADeviceTakeEveryStateWhereTheDefinitionDoes) {
+  std::mt19937 random(7);
+  const auto draw = [&](std::uint32_t below) { return static_cast<std::uint32_t>(random() % below); };
+  for (std::uint32_t frequency = 1; frequency <= kProbabilityScale; ++frequency) {
+    const std::uint32_t start = frequency == kProbabilityScale ? 0 : draw(kProbabilityScale - frequency + 1);
+    const cuda::EncodeEntry entry = cuda::encode_entry(frequency << 16U | start);
+    const auto last = static_cast<std::uint32_t>((std::uint64_t{frequency} << 20U) - 1);  // a larger state is full
+    std::vector<std::uint32_t> states = {kLowestState, kLowestState + 1, last - 1, last, last / frequency * frequency - 1};
+    for (int i = 0; i < 100; ++i) states.push_back(kLowestState + draw(last - kLowestState + 1));
+    for (const std::uint32_t x : states) {
+      const std::uint32_t next = (x / frequency << kProbabilityBits) + x % frequency + start;
+      ASSERT_EQ(with_token(x, entry), next) << x << " with frequency " << frequency << " and start " << start;
+      ASSERT_EQ(with_token(x, cuda::kNoEntry), x);
+    }
+  }
 }
 
 }  // namespace
