@@ -44,6 +44,11 @@ SETTINGS = [
 ]
 
 
+def core(number):
+    """A prefix for a command that has one core of its own, as if it were a machine."""
+    return ["taskset", "--cpu-list", str(number)]
+
+
 def run(command, **options):
     return subprocess.run(list(map(str, command)), check=True, capture_output=True, text=True, **options).stdout
 
@@ -100,7 +105,7 @@ class Bench:
     @contextlib.contextmanager
     def server(self):
         log = open(self.folder / "server.log", "w+")
-        command = self.network.enter(1) + [self.program, "serve", "--listen", f"10.77.0.2:{PORT}", "--tls", str(self.folder / "tls"),
+        command = self.network.enter(1) + core(1) + [self.program, "serve", "--listen", f"10.77.0.2:{PORT}", "--tls", str(self.folder / "tls"),
                                            "--state-dir", str(self.folder / f"state{self.count}")]
         server = subprocess.Popen(command, stdout=log, stderr=log, env=os.environ | {"OMP_NUM_THREADS": "1"})
         try:
@@ -114,10 +119,10 @@ class Bench:
             server.wait()
 
     def client(self, prefix, *arguments):
-        return run(self.network.enter(0) + prefix + ["env", "OMP_NUM_THREADS=1", self.program, *arguments, "--tls", self.folder / "tls"])
+        return run(self.network.enter(0) + prefix + core(0) + ["env", "OMP_NUM_THREADS=1", self.program, *arguments, "--tls", self.folder / "tls"])
 
-    def plan(self, model, slow, port, prefix):
-        workers = f"client:cpu,server:10.77.0.2:{port}@{'1cores' if slow else 'here'}"
+    def plan(self, model, port, prefix):
+        workers = f"client:cpu,server:10.77.0.2:{port}@1cores"
         began = time.monotonic()
         text = self.client(prefix, "plan", "--json", *self.model_flags(model), "--workers", workers)
         return json.loads(text.splitlines()[-1]), time.monotonic() - began
@@ -174,7 +179,7 @@ class Bench:
         self.network.rates(up, down)
         load = link_bench.Load()
         with self.server(), delayed(self.network, delay / 1e3, PORT) as port, part_of_a_core(slow) as prefix:
-            plan, seconds = self.plan(model, slow, port, prefix)
+            plan, seconds = self.plan(model, port, prefix)
             self.plan_batch = plan["inputs"]["batch"]
             train = lambda choice, predicted: self.train(model, choice, port, prefix, predicted)
             chosen = train(plan["command"], plan["predicted"]["samples_per_s"])

@@ -104,6 +104,15 @@ TEST(Price, ChargesEveryMessage) {
   const double before = Pricer(inputs).price(ring_of(1, 3, 1)).seconds;
   inputs.link.frame = 0.1;
   EXPECT_NEAR(Pricer(inputs).price(ring_of(1, 3, 1)).seconds, before + 4 * 0.1, 1e-9) << "two cuts, there and back";
+  inputs.link.server_ends = 3;
+  EXPECT_NEAR(Pricer(inputs).price(ring_of(1, 3, 1)).seconds, before + 4 * 0.3, 1e-9) << "one of whose ends is a server's";
+}
+
+TEST(Price, CountsWhatAStepTakesAroundItsActions) {
+  Inputs inputs = equal_inputs(4);
+  const double before = Pricer(inputs).price(ring_of(1, 3, 1)).seconds;
+  inputs.step_seconds = 0.1;
+  EXPECT_NEAR(Pricer(inputs).price(ring_of(1, 3, 1)).seconds, before + 0.1, 1e-9);
 }
 
 // Gradients are other tensors than activations, and those of one layer others than those of the next.

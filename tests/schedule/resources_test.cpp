@@ -44,7 +44,7 @@ Costs random_costs(std::mt19937& generator, int stages) {
 Resources random_resources(std::mt19937& generator, const Placement& placement) {
   const auto cuts = placement.worker_of.size() - 1;
   Resources r = one_machine(placement, 1 + static_cast<double>(generator() % 3));
-  for (PerCut* const values : {&r.encode, &r.decode, &r.carry}) {
+  for (PerCut* const values : {&r.encode, &r.decode, &r.carry_out, &r.carry_in}) {
     *values = {random_values(generator, cuts, 1), random_values(generator, cuts, 1)};
   }
   r.latency = random_values(generator, 1, 1)[0];
@@ -87,8 +87,8 @@ double lower_bound(const Placement& placement, int m, const Costs& costs, const 
     links[{after, before}] += costs.transfer(Direction::kBackward, cut);
     for (const Direction direction : kDirections) {
       const double codec = r.encode.at(direction, cut) + r.decode.at(direction, cut);
-      work += codec + 2 * r.carry.at(direction, cut);
-      road += codec + r.latency + costs.delay_of(cut) + std::max(costs.transfer(direction, cut), r.carry.at(direction, cut));
+      work += codec + r.carry_out.at(direction, cut) + r.carry_in.at(direction, cut);
+      road += codec + r.latency + costs.delay_of(cut) + std::max({costs.transfer(direction, cut), r.carry_out.at(direction, cut), r.carry_in.at(direction, cut)});
     }
   }
   double least = std::max(road, m * work / r.cores[0]);
@@ -147,10 +147,12 @@ TEST(SharedSimulation, TheEndsOfALinkWorkBesideTheTransferAndCountWhereTheyAreSl
   Costs costs = equal_costs(2, 1, 1);
   costs.transfer_forward = {4};
   Resources r = no_resources(pair);
-  r.carry.forward = {3};
+  r.carry_out.forward = r.carry_in.forward = {3};
   EXPECT_NEAR(run_with(make("gpipe", pair, 1), costs, r).per_worker[1][0].start, 5, kRounding);
-  r.carry.forward = {6};
+  r.carry_out.forward = {6};
   EXPECT_NEAR(run_with(make("gpipe", pair, 1), costs, r).per_worker[1][0].start, 7, kRounding);
+  r.carry_in.forward = {8};
+  EXPECT_NEAR(run_with(make("gpipe", pair, 1), costs, r).per_worker[1][0].start, 9, kRounding);
 }
 
 TEST(SharedSimulation, RefusesResourcesThatDoNotFit) {

@@ -55,7 +55,8 @@ PricedStep read_step(const nlohmann::json& object, const schedule::Placement& pl
   step.costs.transfer_backward = transfers(object, "bytes_backward");
   read_cuts(object, "encode", step.resources.encode);
   read_cuts(object, "decode", step.resources.decode);
-  read_cuts(object, "carry", step.resources.carry);
+  read_cuts(object, "carry", step.resources.carry_out);
+  step.resources.carry_in = step.resources.carry_out;
   step.resources.latency = object.value("latency", 0.0);
   if (object.contains("machine_of")) object.at("machine_of").get_to(step.resources.machine_of);
   if (object.contains("cores")) object.at("cores").get_to(step.resources.cores);

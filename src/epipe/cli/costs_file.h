@@ -18,7 +18,7 @@ struct PricedStep {
 //   bytes_forward, bytes_backward         [cuts] bytes of a frame
 //   bytes_per_second                      of a link, in each direction
 //   encode_forward, encode_backward, decode_forward, decode_backward, carry_forward, carry_backward
-//                                         [cuts] seconds for a frame; default 0
+//                                         [cuts] seconds for a frame, carry at each end; default 0
 //   delay                                 [cuts] seconds one way, either direction; default 0
 //   latency                               seconds, at every cut, in addition to its delay; default 0
 //   machine_of, cores                     [workers] and [machines]; default: a machine for each worker, with a core for each thread

@@ -31,10 +31,10 @@ class Road {
   void cross(const Crossing& c, int from, int to) {
     if (from == to || c.bytes == 0) return;
     thread(from, c.encode);
-    const double carried = std::max(c.transfer, c.carry);
+    const double carried = std::max({c.transfer, c.carry_out, c.carry_in});
     use(links_[static_cast<std::size_t>(from) * workers_.size() + static_cast<std::size_t>(to)], carried);
-    work_on(from, c.carry);
-    work_on(to, c.carry);
+    work_on(from, c.carry_out);
+    work_on(to, c.carry_in);
     length_ += carried + inputs_.link.delay;
     thread(to, c.decode);
   }

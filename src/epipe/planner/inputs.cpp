@@ -122,7 +122,9 @@ Result<void> check(const Inputs& inputs) {
   EPIPE_TRY(check_number(inputs.link.delay, "the link's delay"));
   EPIPE_TRY(check_number(inputs.link.carry, "the link's work for a byte"));
   EPIPE_TRY(check_number(inputs.link.frame, "the link's work for a message"));
+  EPIPE_TRY(check_number(inputs.link.server_ends, "the work at a server's end"));
   EPIPE_TRY(check_number(inputs.load_seconds, "the time to load a sample"));
+  EPIPE_TRY(check_number(inputs.step_seconds, "the time of a step around its actions"));
   EPIPE_TRY(check_number(inputs.harm, "the bound of harm"));
   EPIPE_TRY(check_number(inputs.state_bytes, "the optimizer's memory"));
   EPIPE_TRY(check_codecs(inputs));

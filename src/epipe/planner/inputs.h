@@ -53,8 +53,9 @@ struct Link {
   double up = kUnlimited;    // bytes per second away from worker 0, or to the next worker
   double down = kUnlimited;  // and back
   double delay = 0;          // seconds, one way
-  double carry = 0;          // seconds of a core at each end for one byte: encryption, the network's own work
-  double frame = 0;          // and for a message, however small
+  double carry = 0;          // seconds of a core at the client's end for one byte: encryption, the network's own work
+  double frame = 0;          // and for a message that comes alone, however small
+  double server_ends = 1;    // at a server's end so many times that: it may pass messages on to another process of its own
 };
 
 // Of one tensor, by its values.
@@ -115,6 +116,7 @@ struct Inputs {
   bool recompute = false;         // only the input of a stage is kept, and its forward runs again
   double state_bytes = 4;         // of gradient and optimizer, for one trained parameter
   double load_seconds = 0;        // of the cores of worker 0, to make one sample of a batch
+  double step_seconds = 0;        // before the first and after the last action of a step: its command, reply and commit
   std::size_t first_trained = 0;  // no gradient passes the layers before it
   double harm = 0;                // that codecs which choose their bits may do; 0: a run's own default. Goes into the flags, prices nothing
   Constraints constraints;

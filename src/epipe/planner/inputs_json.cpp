@@ -125,12 +125,13 @@ Inputs inputs_from(const json& object) {
   inputs.cores = array_from<double>(object, "cores", [](const json& value) { return value.is_null() ? kUnlimited : value.get<double>(); });
   const json& link = object.at("link");
   inputs.link = {or_unlimited(link, "up"), or_unlimited(link, "down"), link.at("delay").get<double>(), link.at("carry").get<double>(),
-                 link.at("frame").get<double>()};
+                 link.at("frame").get<double>(), link.at("server_ends").get<double>()};
   inputs.codecs = array_from(object, "codecs", codec_from);
   object.at("ring").get_to(inputs.ring);
   object.at("recompute").get_to(inputs.recompute);
   object.at("state_bytes").get_to(inputs.state_bytes);
   object.at("load_seconds").get_to(inputs.load_seconds);
+  object.at("step_seconds").get_to(inputs.step_seconds);
   object.at("first_trained").get_to(inputs.first_trained);
   object.at("harm").get_to(inputs.harm);
   object.at("least_samples").get_to(inputs.constraints.least_samples);
@@ -153,12 +154,14 @@ ordered_json to_json(const Inputs& inputs) {
         {"down", finite(inputs.link.down)},
         {"delay", inputs.link.delay},
         {"carry", inputs.link.carry},
-        {"frame", inputs.link.frame}}},
+        {"frame", inputs.link.frame},
+        {"server_ends", inputs.link.server_ends}}},
       {"codecs", array_of(inputs.codecs)},
       {"ring", inputs.ring},
       {"recompute", inputs.recompute},
       {"state_bytes", inputs.state_bytes},
       {"load_seconds", inputs.load_seconds},
+      {"step_seconds", inputs.step_seconds},
       {"first_trained", inputs.first_trained},
       {"harm", inputs.harm},
       {"least_samples", inputs.constraints.least_samples}};

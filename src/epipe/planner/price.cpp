@@ -123,7 +123,7 @@ Priced Pricer::best_order(Choice choice) {
 Price Pricer::price(const Choice& choice, const StageCosts& costs, const schedule::Schedule& order) const {
   const auto timeline = value_of(simulate(order, simulator_costs(costs, splits(order)), simulator_resources(inputs_, costs)));
   Price price;
-  price.seconds = std::max(timeline.makespan + update_seconds(choice, costs), load_seconds());
+  price.seconds = std::max(inputs_.step_seconds + timeline.makespan + update_seconds(choice, costs), load_seconds());
   price.samples_per_s = price.seconds > 0 ? inputs_.batch / price.seconds : kUnlimited;
   add_bytes(price, costs, choice.chunks);
   price.memory = memory(choice, timeline.peak_live_of_stage);

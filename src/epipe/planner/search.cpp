@@ -151,7 +151,8 @@ class Search {
       const Crossing other = crossing(inputs_, direction, cuts[cut] - 1, costs.samples, codec, from, to);
       crossing_of.bytes = std::min(crossing_of.bytes, other.bytes);
       crossing_of.transfer = std::min(crossing_of.transfer, other.transfer);
-      crossing_of.carry = std::min(crossing_of.carry, other.carry);
+      crossing_of.carry_out = std::min(crossing_of.carry_out, other.carry_out);
+      crossing_of.carry_in = std::min(crossing_of.carry_in, other.carry_in);
       crossing_of.encode = std::min(crossing_of.encode, other.encode);
       crossing_of.decode = std::min(crossing_of.decode, other.decode);
     }
@@ -178,7 +179,7 @@ class Search {
   }
 
   double bound(const Choice& choice, const StageCosts& costs) const {
-    const double step = least_seconds(inputs_, costs, choice.chunks, splits_) + pricer_.client_update(choice);
+    const double step = least_seconds(inputs_, costs, choice.chunks, splits_) + pricer_.client_update(choice) + inputs_.step_seconds;
     return std::max(step, pricer_.load_seconds());
   }
 

@@ -97,7 +97,10 @@ Crossing crossing(const Inputs& inputs, schedule::Direction direction, std::size
   result.up = goes_up(from, to);
   result.bytes = costs.bytes.of(values) + leaves.other_bytes * samples;
   result.transfer = result.bytes / (result.up ? inputs.link.up : inputs.link.down);
-  result.carry = inputs.link.frame + result.bytes * inputs.link.carry;
+  const double carry = inputs.link.frame + result.bytes * inputs.link.carry;
+  const auto end = [&](int worker) { return worker == 0 ? carry : carry * inputs.link.server_ends; };
+  result.carry_out = end(from);
+  result.carry_in = end(to);
   result.encode = seconds(costs.encode, from);
   result.decode = seconds(costs.decode, to);
   return result;
@@ -128,7 +131,7 @@ StageCosts stage_costs(const Inputs& inputs, const LayerSums& sums, const Choice
 
 schedule::Costs order_costs(const Inputs& inputs, const StageCosts& costs) {
   schedule::Costs result = simulator_costs(costs, /*splits_backward=*/false);
-  const auto besides = [](const Crossing& c) { return c.encode + c.decode + 2 * c.carry; };
+  const auto besides = [](const Crossing& c) { return c.encode + c.decode + c.carry_out + c.carry_in; };
   for (std::size_t cut = 0; cut < costs.crossing_forward.size(); ++cut) {
     const double way = costs.place[cut] != costs.place[cut + 1] ? inputs.link.delay : 0;
     result.delay.push_back(way + std::max(besides(costs.crossing_forward[cut]), besides(costs.crossing_backward[cut])));
@@ -153,12 +156,14 @@ schedule::Resources simulator_resources(const Inputs& inputs, const StageCosts& 
   for (const Crossing& c : costs.crossing_forward) {
     result.encode.forward.push_back(c.encode);
     result.decode.forward.push_back(c.decode);
-    result.carry.forward.push_back(c.carry);
+    result.carry_out.forward.push_back(c.carry_out);
+    result.carry_in.forward.push_back(c.carry_in);
   }
   for (const Crossing& c : costs.crossing_backward) {
     result.encode.backward.push_back(c.encode);
     result.decode.backward.push_back(c.decode);
-    result.carry.backward.push_back(c.carry);
+    result.carry_out.backward.push_back(c.carry_out);
+    result.carry_in.backward.push_back(c.carry_in);
   }
   result.latency = inputs.link.delay;
   const int workers = schedule::Placement{costs.place}.workers();

@@ -43,7 +43,8 @@ struct Crossing {
   double bytes = 0;  // of a frame
   double encode = 0;
   double transfer = 0;
-  double carry = 0;
+  double carry_out = 0;
+  double carry_in = 0;
   double decode = 0;
   bool up = true;  // on the way away from worker 0
 };

@@ -30,7 +30,7 @@ PerCut free_cuts(int cuts) {
 
 Resources no_resources(const Placement& placement) {
   const PerCut nothing = free_cuts(placement.stages() - 1);
-  Resources free{nothing, nothing, nothing, 0, std::vector<int>(static_cast<std::size_t>(placement.workers())), {}};
+  Resources free{nothing, nothing, nothing, nothing, 0, std::vector<int>(static_cast<std::size_t>(placement.workers())), {}};
   std::iota(free.machine_of.begin(), free.machine_of.end(), 0);
   free.cores.assign(free.machine_of.size(), std::numeric_limits<double>::infinity());
   return free;
@@ -40,7 +40,8 @@ Result<void> check(const Resources& resources, const Placement& placement) {
   const int cuts = placement.stages() - 1;
   EPIPE_TRY(check_cuts(resources.encode, cuts, "encode"));
   EPIPE_TRY(check_cuts(resources.decode, cuts, "decode"));
-  EPIPE_TRY(check_cuts(resources.carry, cuts, "carry"));
+  EPIPE_TRY(check_cuts(resources.carry_out, cuts, "carry"));
+  EPIPE_TRY(check_cuts(resources.carry_in, cuts, "carry"));
   if (!std::isfinite(resources.latency) || resources.latency < 0) return bad("the latency must be a number of at least 0");
   if (resources.machine_of.size() != static_cast<std::size_t>(placement.workers())) {
     return bad(fmt::format("expected the machines of {} workers, got {}", placement.workers(), resources.machine_of.size()));

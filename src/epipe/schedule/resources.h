@@ -23,7 +23,8 @@ struct PerCut {
 struct Resources {
   PerCut encode;
   PerCut decode;
-  PerCut carry;                 // of each end; runs beside the transfer
+  PerCut carry_out;             // of the sending end; runs beside the transfer
+  PerCut carry_in;              // of the receiving end, likewise
   double latency = 0;           // from the end of a transfer until the decoder can start, beside the delay of its cut
   std::vector<int> machine_of;  // [workers]
   std::vector<double> cores;    // [machines], more than 0: what their threads share evenly when more of them are busy

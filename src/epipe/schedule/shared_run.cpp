@@ -85,8 +85,8 @@ void SharedRun::carry(Direction direction, int cut) {
     if (--*missing == 0) receive(direction, cut);
   };
   stations_.give(road.link, costs_.transfer(direction, cut), done);
-  stations_.give(road.carrier_out, resources_.carry.at(direction, cut), done);
-  stations_.give(road.carrier_in, resources_.carry.at(direction, cut), done);
+  stations_.give(road.carrier_out, resources_.carry_out.at(direction, cut), done);
+  stations_.give(road.carrier_in, resources_.carry_in.at(direction, cut), done);
 }
 
 void SharedRun::receive(Direction direction, int cut) {

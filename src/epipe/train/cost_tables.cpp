@@ -1,6 +1,7 @@
 #include "epipe/train/cost_tables.h"
 
 #include <ATen/Parallel.h>
+#include <sched.h>
 
 #include <algorithm>
 #include <atomic>
@@ -57,16 +58,17 @@ std::vector<std::int64_t> measured_sizes(std::int64_t most, std::int64_t least) 
   return sizes;
 }
 
-// Rounds of a small convolution and the operations after it, by `threads` threads together.
+// Rounds of a product and the operations after it, by `threads` threads together, in a moment. Nothing is allocated: threads that do
+// wait for each other there, now and then.
 double rounds_per_second(unsigned threads) {
-  constexpr double kSeconds = 0.15;
+  constexpr double kSeconds = 0.1;
   std::atomic<int> rounds = 0;
   const auto work = [&] {
     const torch::NoGradGuard no_grad;
     at::set_num_threads(1);
-    const auto x = torch::ones({4, 32, 32, 32});
-    const auto weight = torch::ones({32, 32, 3, 3});
-    const auto round = [&] { torch::conv2d(x, weight, {}, 1, 1).mul_(0.5).relu_(); };
+    const auto x = torch::ones({256, 256});
+    auto y = torch::empty({256, 256});
+    const auto round = [&] { torch::mm_out(y, x, x).mul_(0.5).relu_(); };
     round();  // caches
     for (const Stopwatch watch; watch.seconds() < kSeconds; ++rounds) round();
   };
@@ -93,6 +95,14 @@ struct Timing {
     return model::time_layers(architecture, first.batch.inputs, first.at, {rounds, device, precision, loss_of});
   }
 };
+
+// Hardware threads that this process may run on.
+unsigned usable_threads() {
+  cpu_set_t usable;
+  CPU_ZERO(&usable);
+  if (::sched_getaffinity(0, sizeof usable, &usable) == 0) return static_cast<unsigned>(CPU_COUNT(&usable));
+  return std::thread::hardware_concurrency();
+}
 
 double total_seconds(const std::vector<LayerTiming>& timings) {
   return std::accumulate(timings.begin(), timings.end(), 0.0,
@@ -191,9 +201,16 @@ double state_bytes(const OptimizerConfig& config) {
 
 double measured_cores() {
   constexpr unsigned kMostThreads = 16;
-  const unsigned all = std::clamp(std::thread::hardware_concurrency(), 1U, kMostThreads);
-  const double alone = rounds_per_second(1);
-  return std::clamp(rounds_per_second(all) / alone, 1.0, static_cast<double>(all));
+  constexpr int kMoments = 3;  // of which the best counts: in one, another program may have a core, or two threads the same
+  const unsigned all = std::clamp(usable_threads(), 1U, kMostThreads);
+  if (all == 1) return 1;
+  double alone = 0;
+  double together = 0;
+  for (int moment = 0; moment < kMoments; ++moment) {
+    alone = std::max(alone, rounds_per_second(1));
+    together = std::max(together, rounds_per_second(all));
+  }
+  return std::clamp(together / alone, 1.0, static_cast<double>(all));
 }
 
 double load_seconds(const Batches& batches, std::int64_t samples) {

@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <numeric>
 
+#include "epipe/base/clock.h"
 #include "epipe/base/median.h"
 #include "epipe/session/servers.h"
 #include "epipe/train/assemble.h"
@@ -71,8 +72,9 @@ planner::Link measure_link(const transport::ConnectConfig& dial) {
   const transport::LinkSpeed small = measured(kSmallMessage);
   const double round_trip = small.round_trip_seconds;
   planner::Link link;
-  link.delay = round_trip / 2;
-  link.frame = small.cpu_seconds;
+  link.frame = small.lone_cpu_seconds;
+  link.server_ends = kServerEnds;
+  link.delay = std::max(0.0, round_trip / 2 - kServerEnds * link.frame);
   for (std::size_t bytes = std::size_t{1} << 14; bytes <= kLargestMessage; bytes *= 8) {
     const auto speed = measured(bytes);
     link.up = payload_rate(speed, speed.send_MBps, round_trip);
@@ -112,15 +114,20 @@ ProbeTimes probe_server(const Registry& registry, const TrainConfig& config, con
   RunParts run = assemble(registry, probe, std::move(options));
   run.coordinator->connect();
   ProbeTimes times;
+  std::vector<double> around;
   std::uint64_t step = 0;
   for (const std::int64_t samples : kProbeSamples) {
     const layer::Batch batch = probe_batch(*run.batches, std::min(samples, config.batch));
     std::vector<double> forwards;
     std::vector<double> backwards;
     for (int round = 0; round <= kProbeSteps; ++round, ++step) {
+      const Stopwatch watch;
       const auto done = run.coordinator->forward_backward(batch, {.step = step, .chunks = 1}, 0);
       run.coordinator->commit(step, 0);
+      const double seconds = watch.seconds();
       if (round == 0) continue;
+      const auto& own = done.workers.at(0);
+      around.push_back(std::max(0.0, seconds - own.forward - own.backward - own.wait));
       forwards.push_back(done.workers.at(1).forward);
       backwards.push_back(done.workers.at(1).backward);
     }
@@ -128,6 +135,7 @@ ProbeTimes probe_server(const Registry& registry, const TrainConfig& config, con
     times.forward.push_back(median(forwards));
     times.backward.push_back(median(backwards));
   }
+  times.around = median(around);
   run.coordinator->end();
   return times;
 }

@@ -178,14 +178,14 @@ class InputsMaker {
       request_.note("measuring the link to " + server->address);
       measured = measure_link(dial(*server));
     }
-    inputs_.link.carry = measured ? measured->carry : kGivenCarry;
-    inputs_.link.frame = measured ? measured->frame : kGivenFrame;
+    inputs_.link = measured.value_or(planner::Link{.carry = kGivenCarry, .frame = kGivenFrame, .server_ends = kServerEnds});
     inputs_.link.up = rate("up", given.up, measured ? &measured->up : nullptr);
     inputs_.link.down = rate("down", given.down, measured ? &measured->down : nullptr);
     inputs_.link.delay = given.delay.value_or(measured ? measured->delay : 0);
     fact("delay", fmt::format("{:.3g} ms one way", 1e3 * inputs_.link.delay), given.delay ? "given" : measured ? "measured" : "assumed");
     const planner::Link& link = inputs_.link;
-    fact("messages", fmt::format("{:.3g} us and {:.3g} ns a byte, of a core at each end", 1e6 * link.frame, 1e9 * link.carry),
+    fact("messages", fmt::format("{:.3g} us and {:.3g} ns a byte of a core here, {:g} times that at a server", 1e6 * link.frame, 1e9 * link.carry,
+                                 link.server_ends),
          measured ? "measured" : "assumed");
   }
 
@@ -241,10 +241,18 @@ class InputsMaker {
     const ProbePart part = choose_probe(inputs_.layers, std::max(kLeastProbeBytes, kProbeSeconds * std::min(rate, 1e8)));
     request_.note(fmt::format("measuring {} with layers {} to {}", spec.address, part.begin, part.end - 1));
     const ProbeTimes times = probe_server(registry_, config_, part, dial(spec));
+    inputs_.step_seconds = std::max({inputs_.step_seconds, 0.0, times.around - update_ * trained_outside(part)});
     const DeviceTable& here = devices_.begin()->second;
     worker.sizes = here.sizes;
     worker.forward = scaled(here, here.forward, part, times.sizes.back(), times.forward.back());
     worker.backward = scaled(here, here.backward, part, times.sizes.back(), times.backward.back());
+  }
+
+  // Parameters that the client trains while the server has this part.
+  double trained_outside(const ProbePart& part) const {
+    double trained = 0;
+    for (std::size_t l = 0; l < inputs_.layers.size(); ++l) trained += l < part.begin || l >= part.end ? inputs_.layers[l].trained : 0;
+    return trained;
   }
 
   static void take(const DeviceTable& table, planner::Worker& worker) {

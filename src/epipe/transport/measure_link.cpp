@@ -9,6 +9,7 @@
 
 #include "epipe/base/clock.h"
 #include "epipe/base/cpu_time.h"
+#include "epipe/base/median.h"
 #include "epipe/base/queue.h"
 
 namespace epipe::transport {
@@ -27,6 +28,7 @@ struct Request {
   std::uint32_t count = 0;
 };
 constexpr std::uint32_t kMaxCount = 10'000;  // of one request
+constexpr int kRoundTrips = 5;               // that are asked for at once
 
 Bytes to_bytes(const Request& request) {
   Bytes out;
@@ -85,7 +87,7 @@ class Measurement {
     verify();
     LinkSpeed speed;
     speed.bytes = size_;
-    speed.round_trip_seconds = round_trip();
+    time_round_trips(speed);
     speed.messages = static_cast<int>(std::clamp(seconds_ / std::max(speed.round_trip_seconds, 1e-6), 2.0, 10'000.0));
     const double before = process_cpu_seconds();
     speed.send_MBps = rate(speed.messages, [&] { send_train(speed.messages); });
@@ -104,19 +106,23 @@ class Measurement {
     if (link_.recv(timeout_) != sent) throw std::runtime_error(fmt::format("{} bytes came back changed", size_));
   }
 
-  double round_trip() {
+  void time_round_trips(LinkSpeed& speed) {
     std::vector<double> times;
-    const Stopwatch watch;
-    while (times.size() < 5 || (watch.seconds() < seconds_ && times.size() < 10'000)) {
-      ask(Kind::kAnswer, 1);
-      Bytes message(size_);
-      const Stopwatch one;
-      link_.send(std::move(message));
-      recv_sized(link_, 0, timeout_);
-      times.push_back(one.seconds());
+    const double before = process_cpu_seconds();
+    for (const Stopwatch watch; times.empty() || (watch.seconds() < seconds_ && times.size() < 10'000);) {
+      ask(Kind::kAnswer, kRoundTrips);
+      for (int trip = 0; trip < kRoundTrips; ++trip) times.push_back(one_round_trip());
     }
-    std::nth_element(times.begin(), times.begin() + static_cast<std::ptrdiff_t>(times.size() / 2), times.end());
-    return times[times.size() / 2];
+    speed.lone_cpu_seconds = (process_cpu_seconds() - before) / (2 * static_cast<double>(times.size()));
+    speed.round_trip_seconds = median(std::move(times));
+  }
+
+  double one_round_trip() {
+    Bytes message(size_);
+    const Stopwatch watch;
+    link_.send(std::move(message));
+    recv_sized(link_, 0, timeout_);
+    return watch.seconds();
   }
 
   void send_train(int count) {

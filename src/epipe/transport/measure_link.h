@@ -15,7 +15,8 @@ struct LinkSpeed {
   double round_trip_seconds = 0;  // median: one message there, an empty one back
   double send_MBps = 0;           // 10^6 bytes per second, for back-to-back messages to the peer
   double recv_MBps = 0;           // and from it
-  double cpu_seconds = 0;         // of this process for one message, the mean of sending and receiving
+  double cpu_seconds = 0;         // of this process for one of many messages, the mean of sending and receiving
+  double lone_cpu_seconds = 0;    // and for one of a round trip: threads wake up for each
 };
 
 inline constexpr std::size_t kMaxMeasuredBytes = std::size_t{1} << 26;
