@@ -2,8 +2,10 @@
 #include <gtest/gtest.h>
 #include <sys/resource.h>
 
+#include <atomic>
 #include <list>
 #include <regex>
+#include <thread>
 
 #include "epipe/base/clock.h"
 #include "epipe/serve/child.h"
@@ -139,6 +141,70 @@ TEST(Attack, MeasurersTakeNoPlacesOfSessions) {
   EXPECT_GE(refused, 62) << "one for each credential, two in all";
   const auto client = server.start_client("run", {"--max-steps", "2", "--reconnect", "1"});
   EXPECT_EQ(client->wait(90), 0) << client->log() << server.log();
+}
+
+// A link to measure with, as soon as there is a place.
+std::unique_ptr<transport::Link> measuring_link(transport::Connector& connector, double most) {
+  for (const Stopwatch watch; watch.seconds() < most; std::this_thread::sleep_for(50ms)) {
+    try {
+      return connector.open({{"channel", "measure"}});
+    } catch (const transport::Refused&) {
+      // Another one measures.
+    }
+  }
+  throw std::runtime_error("no place to measure");
+}
+
+// The process that answers the server's `nth` measurement.
+pid_t measuring_process(const std::string& log, int nth) {
+  const std::regex line("measurement-" + std::to_string(nth) + " for [^ ]+ in process ([0-9]+)");
+  std::smatch found;
+  return std::regex_search(log, found, line) ? std::stoi(found[1]) : 0;
+}
+
+// However long its process would take to start, or to notice. It is stopped here, so that it never does.
+TEST(Attack, MeasurersThatVanishLeaveTheirPlaceAtOnce) {
+  Plain server;
+  {
+    Process hasty({"bench", "link", server.address(), "--insecure"}, server.file("hasty.log"));
+    ASSERT_TRUE(server.process().says("measurement-1 for ", 30)) << server.log();
+    ::kill(measuring_process(server.log(), 1), SIGSTOP);
+    hasty.signal(SIGKILL);  // before it is answered
+    hasty.wait(10);
+  }
+  transport::Connector connector(server.dial());
+  const auto flood = measuring_link(connector, 10);
+  flood->send(measure_request(4, 1 << 20, 10'000));  // and reads one of them
+  (void)flood->recv(20s);
+  ::kill(measuring_process(server.log(), 2), SIGSTOP);
+  flood->close();
+  EXPECT_NO_THROW(measuring_link(connector, 10)) << server.log();
+}
+
+TEST(Attack, AMeasurerThatNeverEndsMakesWay) {
+  Plain server;
+  transport::Connector connector(server.dial());
+  const auto link = connector.open({{"channel", "measure"}});
+  std::atomic<bool> ended = false;
+  std::thread for_ever([&] {
+    try {
+      for (const Stopwatch watch; watch.seconds() < 90; std::this_thread::sleep_for(100ms)) {
+        link->send(measure_request(4, 1, 1));
+        (void)link->recv(20s);
+      }
+    } catch (const std::exception&) {
+      ended = true;
+    }
+  });
+  const Stopwatch watch;
+  transport::Connector other(server.dial());
+  EXPECT_NO_THROW(measuring_link(other, 60)) << server.log();
+  EXPECT_GT(watch.seconds(), 5) << "others let it measure for a while";
+  EXPECT_LT(watch.seconds(), 40) << server.log();
+  link->close();
+  for_ever.join();
+  EXPECT_TRUE(ended);
+  EXPECT_TRUE(server.process().says("another client asks", 5)) << server.log();
 }
 
 TEST(Attack, RunningOutOfDescriptorsIsNotTheEndOfTheListener) {

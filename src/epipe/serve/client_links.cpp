@@ -19,8 +19,11 @@ constexpr transport::Timeout kAnswer = std::chrono::seconds(10);  // for a runni
 
 std::string socket_path(const std::string& address) { return address.substr(std::string_view("unix:").size()); }
 
+// A measurement is for the client that asked for it, and nobody comes back to it.
+bool is_measurement(const RunningSession& session) { return session.purpose == SessionConfig::Purpose::kMeasureLink; }
+
 // A new session takes a moment to listen, and another until its socket accepts connections. A running session that does not answer hangs.
-std::unique_ptr<transport::Link> open_inner(const RunningSession& session, const std::map<std::string, std::string>& about) {
+std::unique_ptr<transport::Link> open_inner(const RunningSession& session, const Incoming& incoming) {
   transport::ConnectConfig dial;
   dial.address = session.socket;
   dial.insecure = true;
@@ -30,7 +33,7 @@ std::unique_ptr<transport::Link> open_inner(const RunningSession& session, const
   for (const Stopwatch watch;; std::this_thread::sleep_for(std::chrono::milliseconds(10))) {
     const bool listens = ::access(path.c_str(), F_OK) == 0;
     try {
-      if (listens) return transport::Connector(dial).open(about);
+      if (listens) return transport::Connector(dial).open(incoming.metadata());
     } catch (const transport::Refused&) {
       throw;
     } catch (const transport::ConnectionLost&) {
@@ -40,6 +43,7 @@ std::unique_ptr<transport::Link> open_inner(const RunningSession& session, const
     }
     if (!listens && watch.seconds() > kStartSeconds) throw std::runtime_error("it did not start in time");
     if (::kill(session.pid, 0) != 0) throw std::runtime_error("its process is gone");
+    if (is_measurement(session) && incoming.gone()) throw std::runtime_error("its client is gone");
   }
 }
 
@@ -62,7 +66,7 @@ void ClientLinks::connect(const std::shared_ptr<Incoming>& asking, const Running
 
 void ClientLinks::open(Incoming& incoming, const RunningSession& session) {
   try {
-    auto inner = open_inner(session, incoming.metadata());
+    auto inner = open_inner(session, incoming);
     const auto on_piece = [this, activity = session.activity](bool from_client, std::size_t bytes) {
       activity->message(from_client, bytes);
       metrics_.relayed(from_client, bytes);
@@ -70,7 +74,7 @@ void ClientLinks::open(Incoming& incoming, const RunningSession& session) {
     auto relay = std::make_unique<transport::Relay>(incoming.accept(), std::move(inner), transport::Relay::Observer{.on_piece = on_piece});
     session.activity->opened();
     const std::lock_guard lock(mutex_);
-    connected_.push_back({session.name, std::move(relay)});
+    connected_.push_back({session.name, std::move(relay), is_measurement(session) ? std::optional(session) : std::nullopt});
   } catch (const transport::Refused& refused) {
     metrics_.refused(refused.why());
     refusals_.add(incoming.peer(), refused.what());
@@ -124,6 +128,9 @@ void ClientLinks::clear() {
     const std::lock_guard lock(mutex_);
     take(connecting_, done, [](const Connecting& connecting) { return connecting.done->load(); });
     take(connected_, ended, [](const Connected& connected) { return connected.relay->ended(); });
+  }
+  for (const Connected& connected : ended) {
+    if (connected.measurement) on_measured_(*connected.measurement);
   }
   for (auto& connecting : done) connecting.thread.join();
 }

@@ -4,6 +4,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <thread>
 
@@ -22,9 +23,11 @@ class ClientLinks {
  public:
   // Called for a session that does not accept its client's link.
   using OnHang = std::function<void(const RunningSession& session, const std::string& reason)>;
+  // Called for a measurement whose client is gone: it ends at once, for others to measure.
+  using OnMeasured = std::function<void(const RunningSession& session)>;
   // The references outlive it.
-  ClientLinks(ServerMetrics& metrics, RefusalLog& refusals, OnHang on_hang)
-      : metrics_(metrics), refusals_(refusals), on_hang_(std::move(on_hang)) {}
+  ClientLinks(ServerMetrics& metrics, RefusalLog& refusals, OnHang on_hang, OnMeasured on_measured)
+      : metrics_(metrics), refusals_(refusals), on_hang_(std::move(on_hang)), on_measured_(std::move(on_measured)) {}
   ~ClientLinks();  // waits for links that are being opened
   ClientLinks(const ClientLinks&) = delete;
   ClientLinks& operator=(const ClientLinks&) = delete;
@@ -51,12 +54,14 @@ class ClientLinks {
   struct Connected {
     std::string session;
     std::unique_ptr<transport::Relay> relay;
+    std::optional<RunningSession> measurement;  // if it is one
   };
   void open(transport::Incoming& incoming, const RunningSession& session);
 
   ServerMetrics& metrics_;
   RefusalLog& refusals_;
   const OnHang on_hang_;
+  const OnMeasured on_measured_;
   mutable std::mutex mutex_;  // guards the members below
   std::list<Connecting> connecting_;
   std::list<Connected> connected_;

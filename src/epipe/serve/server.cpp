@@ -81,7 +81,8 @@ class Server {
                   }),
         certificate_(config.listen, [](const std::string& line) { log("{}", line); }),
         sessions_(config, metrics_, audit_, [this](const std::string& name, const std::string& why) { links_.close(name, why); }),
-        links_(metrics_, refusals_, [this](const RunningSession& session, const std::string& why) { sessions_.kill(session, why); }),
+        links_(metrics_, refusals_, [this](const RunningSession& session, const std::string& why) { sessions_.kill(session, why); },
+               [this](const RunningSession& session) { sessions_.finish(session); }),
         listener_(listen_config(), [this](Incoming i) { receive(std::move(i)); }) {
     if (!config.metrics.empty()) serve_metrics();
     admin_ = std::make_unique<AdminSocket>(config.state_dir, [this](const AdminRequest& request) { return answer(request); });

@@ -29,6 +29,7 @@ constexpr double kCountSeconds = 1;                // between two counts of the 
 constexpr double kLeaveSeconds = 60;               // to save and leave
 constexpr int kMeasuring = 2;                      // processes that answer measuring clients, one per credential
 constexpr double kMeasuringSeconds = 600;
+constexpr double kMeasuringTurn = 20;  // a plan takes 5, `epipe bench link` 10; then others that ask come first
 constexpr double kMeasuringIdleSeconds = 30;
 constexpr std::uint64_t kMeasuringBytes = 1'500'000'000;  // LibTorch is loaded, though not used
 
@@ -48,6 +49,11 @@ SessionLimits limits_for(SessionLimits limits, const Client* client) {
 }
 
 double seconds_of(const timeval& time) { return static_cast<double>(time.tv_sec) + 1e-6 * static_cast<double>(time.tv_usec); }
+
+// Not one that was killed and is about to be gone.
+bool counts(const RunningSession& session, Purpose purpose) {
+  return session.purpose == purpose && (purpose == Purpose::kTrain || !(session.condemned || session.finished));
+}
 
 const char* how_of(SessionEnd how) { return how == SessionEnd::kLeft ? "left" : how == SessionEnd::kKilled ? "killed" : "failed"; }
 
@@ -162,6 +168,7 @@ RunningSession Sessions::start_measuring(const SessionRequest& request) {
   watch();
   const std::lock_guard lock(mutex_);
   if (draining_) throw Refused(Refusal::kFull, "the server is about to end");
+  make_way_for_measuring(owner_of(request));
   if (running(Purpose::kMeasureLink) >= kMeasuring || running_of(Purpose::kMeasureLink, owner_of(request)) > 0) {
     throw Refused(Refusal::kFull, "another client is measuring already; try again later");
   }
@@ -173,6 +180,19 @@ RunningSession Sessions::start_measuring(const SessionRequest& request) {
   session.limits.idle_seconds = kMeasuringIdleSeconds;
   session.limits.timeout = kMeasuringIdleSeconds;
   return start(std::move(session), nullptr, request);
+}
+
+// Of the owner's own, as only one of those runs; otherwise the oldest.
+void Sessions::make_way_for_measuring(const std::string& owner) {
+  RunningSession* longest = nullptr;
+  const bool own = running_of(Purpose::kMeasureLink, owner) > 0;
+  if (!own && running(Purpose::kMeasureLink) < kMeasuring) return;
+  for (auto& [name, session] : running_) {
+    if (!counts(session, Purpose::kMeasureLink) || (own && session.credential != owner)) continue;
+    if (longest == nullptr || session.life.seconds() > longest->life.seconds()) longest = &session;
+  }
+  if (longest == nullptr || longest->life.seconds() < kMeasuringTurn) return;
+  condemn(*longest, fmt::format("it has measured for {:.0f} s, and another client asks", longest->life.seconds()));
 }
 
 RunningSession Sessions::start(SessionConfig config, StateStore::Claim state, const SessionRequest& request) {
@@ -261,9 +281,10 @@ bool Sessions::has_ended(RunningSession& session, int options) {
   rusage used{};
   if (::wait4(session.pid, &status, options, &used) == 0) return false;
   if (config_.device == "cpu") count_use(session, seconds_of(used.ru_utime) + seconds_of(used.ru_stime));
-  log("{} {}", shown(session), WIFSIGNALED(status) ? fmt::format("was ended by signal {}", WTERMSIG(status)) : "has ended");
+  const bool killed = WIFSIGNALED(status) && !session.finished;
+  log("{} {}", shown(session), killed ? fmt::format("was ended by signal {}", WTERMSIG(status)) : "has ended");
   if (session.reports) session.reports->read(session.life.seconds());
-  const bool failed = WIFSIGNALED(status) || WEXITSTATUS(status) != 0;
+  const bool failed = !session.finished && (WIFSIGNALED(status) || WEXITSTATUS(status) != 0);
   const SessionEnd how = session.condemned ? SessionEnd::kKilled : failed ? SessionEnd::kFailed : SessionEnd::kLeft;
   if (session.reports) metrics_.ended(how, session.reports->totals(), session.reports->rejected());
   nlohmann::json fields = work_of(session);
@@ -329,6 +350,14 @@ void Sessions::kill(const RunningSession& session, const std::string& reason) {
   if (!found->second.condemned) condemn(found->second, reason);
 }
 
+void Sessions::finish(const RunningSession& measurement) {
+  const std::lock_guard lock(mutex_);
+  const auto found = running_.find(measurement.name);
+  if (found == running_.end() || found->second.pid != measurement.pid || found->second.condemned) return;
+  found->second.finished = true;
+  ::kill(measurement.pid, SIGKILL);
+}
+
 void Sessions::drain() {
   const std::lock_guard lock(mutex_);
   draining_ = true;
@@ -336,12 +365,12 @@ void Sessions::drain() {
 }
 
 int Sessions::running(Purpose purpose) const {
-  const auto is = [purpose](const auto& entry) { return entry.second.purpose == purpose; };
+  const auto is = [purpose](const auto& entry) { return counts(entry.second, purpose); };
   return static_cast<int>(std::count_if(running_.begin(), running_.end(), is));
 }
 
 int Sessions::running_of(Purpose purpose, const std::string& credential) const {
-  const auto is = [&](const auto& entry) { return entry.second.purpose == purpose && entry.second.credential == credential; };
+  const auto is = [&](const auto& entry) { return counts(entry.second, purpose) && entry.second.credential == credential; };
   return static_cast<int>(std::count_if(running_.begin(), running_.end(), is));
 }
 

@@ -73,6 +73,7 @@ struct RunningSession {
   std::string leaving{};      // the reason why it was asked to save and leave
   Stopwatch since_asked{};
   bool condemned = false;                                             // killed, but not ended yet
+  bool finished = false;                                              // likewise, as it had nothing left to do
   std::string reason{};                                               // why
   std::shared_ptr<Activity> activity = std::make_shared<Activity>();  // shared with its relays
   std::shared_ptr<SessionReports> reports{};                          // shared with copies of this; null for a measurement
@@ -110,7 +111,8 @@ class Sessions {
   // The session of that name, started if it does not run. Throws Refused, or std::runtime_error if it does not start. Call it from a thread
   // that lives as long as the server.
   RunningSession find_or_start(const SessionRequest& request);
-  // Starts a process that answers one measuring client, and holds no secret. Throws the same errors.
+  // Starts a process that answers one measuring client, and holds no secret. One that has measured for long makes way. Throws the same
+  // errors.
   RunningSession start_measuring(const SessionRequest& request);
   // Removes ended sessions and kills sessions above their limits; returns how many run.
   std::size_t watch();
@@ -119,6 +121,8 @@ class Sessions {
   // Sets how future sessions dial other servers, and which clients may start them with which limits.
   void renew(const Credentials& credentials);
   void kill(const RunningSession& session, const std::string& reason);
+  // Ends a measurement whose client has left.
+  void finish(const RunningSession& measurement);
   // For the operator: ends the one session whose name has this prefix, and refuses it as long as this server runs. Returns its name. Throws
   // std::invalid_argument if there is none, or several.
   std::string end(const std::string& begins, const std::string& reason);
@@ -142,6 +146,7 @@ class Sessions {
   void keep_quota(RunningSession& session);
   bool has_ended(RunningSession& session, int options);  // options of wait4()
   int nice_of(const Client* client) const;
+  void make_way_for_measuring(const std::string& owner);
 
   ServeConfig config_;
   ServerMetrics& metrics_;

@@ -25,6 +25,7 @@ class Incoming {
   const std::string& certificate_name() const;  // the common name in the client's verified certificate; empty without one
   const std::string& credential() const;        // that certificate itself; empty for clients with a token, or without either
   const std::string& token_name() const;        // the name of the client's named token; empty for all others
+  bool gone() const;  // the client gave up; whatever is answered now reaches nobody
   // Call one of these, once.
   std::unique_ptr<Link> accept();
   void refuse(Refusal why, const std::string& text);

@@ -40,6 +40,7 @@ const std::string& Incoming::peer() const { missing(); }
 const std::string& Incoming::certificate_name() const { missing(); }
 const std::string& Incoming::credential() const { missing(); }
 const std::string& Incoming::token_name() const { missing(); }
+bool Incoming::gone() const { missing(); }
 std::unique_ptr<Link> Incoming::accept() { missing(); }
 void Incoming::refuse(Refusal, const std::string&) {}
 

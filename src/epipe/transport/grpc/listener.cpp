@@ -316,6 +316,8 @@ const std::string& Incoming::certificate_name() const { return stream_->certific
 const std::string& Incoming::credential() const { return stream_->credential(); }
 const std::string& Incoming::token_name() const { return stream_->token_name(); }
 
+bool Incoming::gone() const { return stream_->lost(); }
+
 std::unique_ptr<Link> Incoming::accept() {
   stream_->accept();
   return std::make_unique<GrpcLink>(stream_, stream_->max_message_bytes());

@@ -61,6 +61,11 @@ void Stream::cancel_because(const std::string& reason) {
   cancel();
 }
 
+bool Stream::lost() {
+  const std::lock_guard lock(mutex_);
+  return lost_;
+}
+
 void Stream::wait_over() {
   std::unique_lock lock(mutex_);
   changed_.wait(lock, [this] { return over_; });

@@ -30,6 +30,9 @@ class Stream : public std::enable_shared_from_this<Stream> {
   // Waits until gRPC is done with the stream, which is soon after close().
   void wait_over();
 
+  // The peer is gone.
+  bool lost();
+
   const std::string& peer() const { return peer_; }
 
  protected:
