@@ -49,16 +49,35 @@ std::set<std::string> given_settings(const CLI::App& command) {
   return given;
 }
 
+bool codec_is_given(const std::set<std::string>& given) {
+  return given.contains("codec") || given.contains("codec_forward") || given.contains("codec_backward");
+}
+
+bool chooses_bits(const train::TrainConfig& config) {
+  const auto is_auto = [](const train::CodecAt& at) { return at.spec == "auto"; };
+  return config.codec == "auto" || config.codec_forward == "auto" || config.codec_backward == "auto" ||
+         std::any_of(config.codec_at.begin(), config.codec_at.end(), is_auto);
+}
+
+// Bits that nothing would have.
+void check_bits(const PlanFlags& flags, const CLI::App& command, const std::set<std::string>& given) {
+  if (command.count("--bits") == 0) return;
+  if (!flags.costs_file.empty()) {
+    throw UsageError(fmt::format("--bits {} and --costs contradict each other: the file's codecs have their bits; leave one out", flags.bits));
+  }
+  const train::TrainConfig& config = flags.train.config;
+  if (!codec_is_given(given) || chooses_bits(config)) return;
+  throw UsageError(fmt::format(
+      "--bits {} is for codecs that the plan chooses, and --codec {} says which: give that its bits, or leave one of the two out", flags.bits,
+      config.codec));
+}
+
 // Bounds that nothing would keep.
 void check_bounds(const train::TrainConfig& config, const std::set<std::string>& given) {
   if (config.loss_added != train::TrainConfig{}.loss_added) {
     throw UsageError("--loss-added changes no plan: plan with --harm, and give --loss-added to epipe train beside the plan's flags");
   }
-  const bool codec = given.contains("codec") || given.contains("codec_forward") || given.contains("codec_backward");
-  if (!given.contains("harm") || !codec) return;
-  for (const std::string& spec : {config.codec, config.codec_forward, config.codec_backward}) {
-    if (spec == "auto") return;
-  }
+  if (!given.contains("harm") || !codec_is_given(given) || chooses_bits(config)) return;
   throw UsageError(fmt::format(
       "--harm {} bounds what codecs do that choose their bits, and --codec {} does not: say --codec auto, or leave one of the two out",
       config.harm, config.codec));
@@ -70,6 +89,7 @@ train::PlanRequest request_of(const PlanFlags& flags, const CLI::App& command) {
   request.config.seed = seed_of(flags.train.seed);
   request.given = given_settings(command);
   check_bounds(request.config, request.given);
+  check_bits(flags, command, request.given);
   if (flags.workers.empty()) throw UsageError("--workers is required, such as --workers client:cpu,server:host:7000");
   request.workers = parsed(planner::parse_workers(flags.workers), "--workers");
   if (!flags.link.empty()) request.link = parsed(planner::parse_link(flags.link), "--link");
@@ -119,6 +139,7 @@ void constrain(Inputs& inputs, const train::TrainConfig& config, const std::set<
 // The tables of an earlier plan, overridden by the flags given now.
 Inputs inputs_from_file(const PlanFlags& flags, const CLI::App& command) {
   if (!flags.workers.empty()) throw UsageError("--workers and --costs contradict each other: the file has the workers; leave one out");
+  check_bits(flags, command, given_settings(command));
   const auto file = read_file(flags.costs_file, kMostCostsBytes);
   if (!file) throw UsageError(file.error().message);
   const auto object = nlohmann::json::parse(file.value(), nullptr, /*allow_exceptions=*/false);
