@@ -169,10 +169,12 @@ class Bench:
             for few_or_many, other in ((1, "--codec none"), (many, "--codec auto:2")):
                 yield flags(cuts, "gpipe", few_or_many, other)
 
-    def predicted(self, plan, choice):
+    def priced(self, plan, choice):
+        """The choice with the best order and micro-batches in flight, and its samples per second."""
         file = self.folder / "costs.json"
         file.write_text(json.dumps(plan))
-        return json.loads(run([self.program, "plan", "--json", "--costs", file, *shlex.split(choice)]))["predicted"]["samples_per_s"]
+        whole = json.loads(run([self.program, "plan", "--json", "--costs", file, *shlex.split(choice)]))
+        return whole["command"], whole["predicted"]["samples_per_s"]
 
     def row(self, number):
         model, up, down, delay, slow = SETTINGS[number]
@@ -183,7 +185,8 @@ class Bench:
             self.plan_batch = plan["inputs"]["batch"]
             train = lambda choice, predicted: self.train(model, choice, port, prefix, predicted)
             chosen = train(plan["command"], plan["predicted"]["samples_per_s"])
-            priced = {choice: self.predicted(plan, choice) for choice in self.grid(plan) if choice != plan["command"]}
+            priced = dict(self.priced(plan, choice) for choice in self.grid(plan))
+            priced.pop(plan["command"], None)
             # A choice that is predicted to take twice as long is priced, and not run.
             runs = {choice for choice, predicted in priced.items() if predicted > 0.5 * chosen["predicted"]}
             others = [train(choice, predicted) if choice in runs else {"flags": choice, "predicted": predicted}
@@ -225,8 +228,8 @@ def main():
     parser.add_argument("--results", type=pathlib.Path)
     parser.add_argument("--table", type=pathlib.Path)
     parser.add_argument("--only", default="", help="numbers of settings, with commas; all when left out")
-    parser.add_argument("--steps", type=int, default=9, help="that count, of each run")
-    parser.add_argument("--longest-run", type=float, default=6, help="seconds that a run's steps may take by their prediction")
+    parser.add_argument("--steps", type=int, default=60, help="that count, of each run")
+    parser.add_argument("--longest-run", type=float, default=4, help="seconds that a run's steps may take by their prediction")
     parser.add_argument("--seconds", type=float, default=1e9, help="no setting begins later")
     flags = parser.parse_args()
     if flags.table:

@@ -21,7 +21,9 @@ constexpr std::size_t kSmallMessage = 64;
 constexpr std::size_t kLargestMessage = std::size_t{1} << 20;
 constexpr double kMeasureSeconds = 0.2;   // for each size and direction
 constexpr double kQuickMessage = 0.05;    // seconds: if a message is faster, a larger one is measured
-constexpr int kProbeSteps = 3;            // of each size, after one warm-up step
+constexpr int kProbeSteps = 3;            // of each size at least, after one warm-up step
+constexpr int kMostProbeSteps = 15;
+constexpr double kStepsSeconds = 0.3;     // of each size, for more than the least
 constexpr std::int64_t kProbeSamples[] = {2, 8};
 
 // A train of messages takes a round trip in addition to the time for its bytes.
@@ -61,6 +63,45 @@ layer::Batch probe_batch(const Batches& batches, std::int64_t samples) {
   std::vector<std::int64_t> ids(static_cast<std::size_t>(std::min(samples, batches.training_data().size())));
   std::iota(ids.begin(), ids.end(), 0);
   return batches.training_data().batch(ids);
+}
+
+// What one size of a micro-batch showed: medians of its steps.
+struct ProbedSize {
+  double samples = 0;
+  double forward = 0;  // of the server
+  double backward = 0;
+  double around = 0;
+};
+
+ProbedSize probe_size(session::Coordinator& coordinator, const layer::Batch& batch, std::uint64_t& step) {
+  std::vector<double> forward;
+  std::vector<double> backward;
+  std::vector<double> around;
+  const Stopwatch all;
+  for (int round = 0; round <= kProbeSteps || (round <= kMostProbeSteps && all.seconds() < kStepsSeconds); ++round, ++step) {
+    const Stopwatch watch;
+    const auto done = coordinator.forward_backward(batch, {.step = step, .chunks = 1}, 0);
+    coordinator.commit(step, 0);
+    const double seconds = watch.seconds();
+    if (round == 0) continue;
+    const auto& own = done.workers.at(0);
+    const auto& server = done.workers.at(1);
+    forward.push_back(server.forward);
+    backward.push_back(server.backward);
+    around.push_back(std::max(0.0, seconds - own.forward - own.backward - own.wait));
+  }
+  return {static_cast<double>(batch.size()), median(forward), median(backward), median(around)};
+}
+
+ProbeTimes times_of(const std::vector<ProbedSize>& sizes) {
+  ProbeTimes times;
+  for (const ProbedSize& size : sizes) {
+    times.sizes.push_back(size.samples);
+    times.forward.push_back(size.forward);
+    times.backward.push_back(size.backward);
+  }
+  times.around = sizes.back().around;
+  return times;
 }
 
 }  // namespace
@@ -113,31 +154,13 @@ ProbeTimes probe_server(const Registry& registry, const TrainConfig& config, con
   options.connector = &servers;
   RunParts run = assemble(registry, probe, std::move(options));
   run.coordinator->connect();
-  ProbeTimes times;
-  std::vector<double> around;
+  std::vector<ProbedSize> sizes;
   std::uint64_t step = 0;
   for (const std::int64_t samples : kProbeSamples) {
-    const layer::Batch batch = probe_batch(*run.batches, std::min(samples, config.batch));
-    std::vector<double> forwards;
-    std::vector<double> backwards;
-    for (int round = 0; round <= kProbeSteps; ++round, ++step) {
-      const Stopwatch watch;
-      const auto done = run.coordinator->forward_backward(batch, {.step = step, .chunks = 1}, 0);
-      run.coordinator->commit(step, 0);
-      const double seconds = watch.seconds();
-      if (round == 0) continue;
-      const auto& own = done.workers.at(0);
-      around.push_back(std::max(0.0, seconds - own.forward - own.backward - own.wait));
-      forwards.push_back(done.workers.at(1).forward);
-      backwards.push_back(done.workers.at(1).backward);
-    }
-    times.sizes.push_back(static_cast<double>(batch.size()));
-    times.forward.push_back(median(forwards));
-    times.backward.push_back(median(backwards));
+    sizes.push_back(probe_size(*run.coordinator, probe_batch(*run.batches, std::min(samples, config.batch)), step));
   }
-  times.around = median(around);
   run.coordinator->end();
-  return times;
+  return times_of(sizes);
 }
 
 }  // namespace epipe::train

@@ -24,8 +24,8 @@ struct ProbePart {
 };
 ProbePart choose_probe(const std::vector<planner::Layer>& layers, double most_bytes);
 
-// Seconds of an action with these layers on the server, at two sizes of a micro-batch, and of a step around its actions. Trains a few
-// steps in a separate session, which leaves nothing behind. Throws like a connector.
+// Seconds of an action with these layers on the server, at two sizes of a micro-batch, and what a step takes besides. Trains a few steps
+// in a separate session, which leaves nothing behind. Throws like a connector.
 struct ProbeTimes {
   std::vector<double> sizes;
   std::vector<double> forward;

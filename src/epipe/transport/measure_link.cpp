@@ -10,6 +10,7 @@
 #include "epipe/base/clock.h"
 #include "epipe/base/cpu_time.h"
 #include "epipe/base/median.h"
+#include "epipe/base/other_work.h"
 #include "epipe/base/queue.h"
 
 namespace epipe::transport {
@@ -108,12 +109,17 @@ class Measurement {
 
   void time_round_trips(LinkSpeed& speed) {
     std::vector<double> times;
-    const double before = process_cpu_seconds();
+    std::vector<double> work;
     for (const Stopwatch watch; times.empty() || (watch.seconds() < seconds_ && times.size() < 10'000);) {
       ask(Kind::kAnswer, kRoundTrips);
-      for (int trip = 0; trip < kRoundTrips; ++trip) times.push_back(one_round_trip());
+      for (int trip = 0; trip < kRoundTrips; ++trip) {
+        other_work_.run();
+        const double before = process_cpu_seconds();
+        times.push_back(one_round_trip());
+        work.push_back((process_cpu_seconds() - before) / 2);
+      }
     }
-    speed.lone_cpu_seconds = (process_cpu_seconds() - before) / (2 * static_cast<double>(times.size()));
+    speed.lone_cpu_seconds = median(std::move(work));
     speed.round_trip_seconds = median(std::move(times));
   }
 
@@ -147,6 +153,7 @@ class Measurement {
   const std::uint64_t size_;
   const double seconds_;
   const Timeout timeout_;
+  OtherWork other_work_;
 };
 
 }  // namespace
