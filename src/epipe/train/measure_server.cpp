@@ -33,6 +33,12 @@ double payload_rate(const transport::LinkSpeed& speed, double megabytes_per_s, d
   return bytes / std::max(seconds - round_trip, 0.1 * seconds);
 }
 
+// The next size: what takes kQuickMessage at this rate, and 8 times more at least, for the first messages after a pause are slow.
+std::size_t larger(std::size_t bytes, double rate) {
+  const auto quick = static_cast<std::size_t>(std::min(kQuickMessage * rate, static_cast<double>(kLargestMessage)));
+  return std::max(8 * bytes, quick);
+}
+
 double bytes_of_part(const std::vector<planner::Layer>& layers, std::size_t begin, std::size_t end) {
   double bytes = 0;
   for (std::size_t l = begin; l < end; ++l) bytes += 4 * layers[l].parameters;
@@ -116,7 +122,7 @@ planner::Link measure_link(const transport::ConnectConfig& dial) {
   link.frame = small.lone_cpu_seconds;
   link.server_ends = kServerEnds;
   link.delay = std::max(0.0, round_trip / 2 - kServerEnds * link.frame);
-  for (std::size_t bytes = std::size_t{1} << 14; bytes <= kLargestMessage; bytes *= 8) {
+  for (std::size_t bytes = std::size_t{1} << 14; bytes <= kLargestMessage; bytes = larger(bytes, std::min(link.up, link.down))) {
     const auto speed = measured(bytes);
     link.up = payload_rate(speed, speed.send_MBps, round_trip);
     link.down = payload_rate(speed, speed.recv_MBps, round_trip);
