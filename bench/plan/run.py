@@ -204,8 +204,8 @@ class Bench:
 
 
 def table(rows):
-    print("| model | Mbit/s up/down, delay | samples/s of the plan | of the best run | predicted / reached | of other runs | within 15 % |")
-    print("|---|---|---|---|---|---|---|")
+    print("| model | Mbit/s up/down, delay | samples/s of the plan | of the best run | predicted / reached | of other runs | within 15 % | cores busy with others |")
+    print("|---|---|---|---|---|---|---|---|")
     for row in sorted(rows, key=lambda one: one["setting"]):
         ratios = [other["predicted"] / other["samples_per_s"] for other in row["others"] if "samples_per_s" in other]
         good = sum(0.85 <= ratio <= 1.15 for ratio in ratios)
@@ -213,7 +213,7 @@ def table(rows):
         spread = f"{min(ratios):.2f} to {max(ratios):.2f}" if ratios else ""
         print(f"| {row['model']} | {row['up_mbit']}/{row['down_mbit']}, {row['delay_ms']} ms{slow} | "
               f"{row['plan']['samples_per_s']:.1f} | {row['of_best']:.2f} | "
-              f"{row['predicted_of_reached']:.2f} | {spread} | {good} of {len(ratios)} |")
+              f"{row['predicted_of_reached']:.2f} | {spread} | {good} of {len(ratios)} | {row['others_cores']:.2f} |")
 
 
 def say(row):
