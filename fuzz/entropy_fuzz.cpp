@@ -12,7 +12,8 @@ namespace {
 using namespace epipe;
 
 bool decode_entropy(const wire::TensorSpec& tensor, ByteView payload, const kernels::Kernels& kernels, std::vector<float>& x) {
-  const auto result = codec::decode_coded(tensor, payload, kernels, nullptr, x);
+  codec::ReflectionReader remembers_nothing;
+  const auto result = codec::decode_coded(tensor, payload, kernels, nullptr, remembers_nothing, x);
   if (!result && (name(result.error().code) == "unknown" || result.error().message.empty())) std::abort();
   return result.ok();
 }
