@@ -49,6 +49,9 @@ RemoteStage::RemoteStage(PeerConnector& connector, RemoteStageConfig config)
   } catch (const transport::Refused& refused) {  // it runs, and may still be busy with this client's previous connection
     if (is_final(refused) || refused.why() == transport::Refusal::kUntrusted) throw;
     recover(refused.what());
+  } catch (const transport::ConnectionLost& lost) {
+    if (!peer_) throw;  // nobody took the connection
+    recover(lost.what());
   }
 }
 
