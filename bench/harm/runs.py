@@ -4,7 +4,8 @@ bench/sweep.py each. Fixed rates are audited without changing anything (--audit)
 
 SETTING is mobilenet-1,19, mobilenet-4,15, mobilenet-7,17 (CIFAR-10 at 128 px, 2 epochs, from ImageNet's WEIGHTS), resnet18-3,7 (CIFAR-10 at 64 px,
 6 epochs, from scratch), vgg13-3,7 (the same, 4 epochs), sst2 (the four-layer RoBERTa of bench/accuracy on SST-2, from scratch; DATA holds glue/ and
-roberta-bpe/), or cnn and transformer (generated images and texts, for a machine without a GPU). Shorter: --part F of the data, --epochs N, --chunks N."""
+roberta-bpe/), or cnn and transformer (generated images and texts, for a machine without a GPU), or language (LoRA on a small llama; DATA is
+made by language.py). Shorter: --part F of the data, --epochs N, --chunks N."""
 import argparse
 import json
 import pathlib
@@ -30,6 +31,10 @@ def common(setting, data, weights, devices):
         return ["--model", f"roberta:{HERE.parent / 'accuracy/roberta4'}", "--data", f"glue/sst2:{data}/glue", "--bpe", f"{data}/roberta-bpe", "--max-length", "64",
                 "--cuts", "layer.0.ffn,classifier", "--place", "0,0,0", "--devices", devices, "--chunks", "2", "--batch", "64", "--epochs", "1",
                 "--optimizer", "adamw", "--lr", "5e-4", "--weight-decay", "0.01", "--warmup", "20", "--clip", "1"]
+    if model == "language":
+        return ["--model", f"hf:{data}/model", "--data", f"text:{data}/java", "--max-length", "128", "--cuts", "block.1,block.3", "--place", "0,0,0",
+                "--chunks", "2", "--batch", "16", "--lora", "r=8,alpha=16,targets=q_proj+k_proj+v_proj+o_proj+gate_proj+up_proj+down_proj",
+                "--optimizer", "adamw", "--lr", "1e-3", "--lr-schedule", "linear", "--clip", "1", "--epochs", "2", "--data-part", "0.02"]
     if model == "transformer":
         return ["--model", "transformer", "--chunks", "4", "--optimizer", "adam", "--lr", "0.001", "--lr-schedule", "cosine", "--epochs", "4", "--batch", "64",
                 "--place", "0,0,0"]

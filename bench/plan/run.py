@@ -20,6 +20,9 @@ import time
 
 from network import Network, delayed, link_bench, part_of_a_core
 
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
+from byte_tokenizer import write_byte_tokenizer
+
 PORT = 7000
 ROBERTA = {"model_type": "roberta", "vocab_size": 1000, "hidden_size": 256, "num_hidden_layers": 4, "num_attention_heads": 4,
            "intermediate_size": 1024, "max_position_embeddings": 66, "type_vocab_size": 1}
@@ -53,18 +56,6 @@ def run(command, **options):
     return subprocess.run(list(map(str, command)), check=True, capture_output=True, text=True, **options).stdout
 
 
-def write_tokenizer(folder):
-    """Every byte is a token."""
-    plain = [*range(33, 127), *range(161, 173), *range(174, 256)]
-    others = [byte for byte in range(256) if byte not in plain]
-    letters = {chr(byte): byte for byte in plain} | {chr(256 + i): byte for i, byte in enumerate(others)}
-    level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True}
-    model = {"type": "BPE", "vocab": letters, "merges": [], "byte_fallback": False}
-    (folder / "tokenizer.json").write_text(json.dumps({"version": "1.0", "added_tokens": [], "normalizer": None, "pre_tokenizer": level,
-                                                       "post_processor": None, "decoder": level, "model": model}))
-    (folder / "tokenizer_config.json").write_text(json.dumps({"eos_token": chr(256)}))  # the byte 0
-
-
 def model_flags(model, folder):
     """Model, batch and data; what they need is written to the folder."""
     settings = MODELS[model]
@@ -80,7 +71,7 @@ def model_flags(model, folder):
         own.mkdir()
         (own / "config.json").write_text(json.dumps(settings["config"]))
         if "text" in settings:
-            write_tokenizer(own)
+            write_byte_tokenizer(own)
             documents = sorted((pathlib.Path(__file__).parents[2] / "docs").glob("*.md"))
             (own / "text.txt").write_text("\n".join(page.read_text() for page in documents)[:60_000])
     flags += ["--model", f"{settings['name']}:{own}"]
