@@ -101,7 +101,10 @@ TEST(InputsJson, RefusesEverythingElse) {
   for (const auto& [field, value] : good.items()) {
     auto without = good;
     without.erase(field);
-    EXPECT_FALSE(inputs_from_json(without).ok()) << field;
+    const auto read = inputs_from_json(without);
+    ASSERT_FALSE(read.ok()) << field;
+    EXPECT_NE(read.error().message.find("plan again"), std::string::npos) << read.error().text();
+    EXPECT_NE(read.error().message.find(field), std::string::npos) << read.error().text();
     auto wrong = good;
     wrong[field] = "x";
     EXPECT_EQ(inputs_from_json(wrong).ok(), field == "model") << field;

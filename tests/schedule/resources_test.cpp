@@ -88,7 +88,8 @@ double lower_bound(const Placement& placement, int m, const Costs& costs, const 
     for (const Direction direction : kDirections) {
       const double codec = r.encode.at(direction, cut) + r.decode.at(direction, cut);
       work += codec + r.carry_out.at(direction, cut) + r.carry_in.at(direction, cut);
-      road += codec + r.latency + costs.delay_of(cut) + std::max({costs.transfer(direction, cut), r.carry_out.at(direction, cut), r.carry_in.at(direction, cut)});
+      const double carried = std::max({costs.transfer(direction, cut), r.carry_out.at(direction, cut), r.carry_in.at(direction, cut)});
+      road += codec + r.latency + costs.delay_of(cut) + carried;
     }
   }
   double least = std::max(road, m * work / r.cores[0]);

@@ -63,13 +63,14 @@ bool chooses_bits(const train::TrainConfig& config) {
 void check_bits(const PlanFlags& flags, const CLI::App& command, const std::set<std::string>& given) {
   if (command.count("--bits") == 0) return;
   if (!flags.costs_file.empty()) {
-    throw UsageError(fmt::format("--bits {} and --costs contradict each other: the file's codecs have their bits; leave one out", flags.bits));
+    throw UsageError(
+        fmt::format("--bits {} and --costs contradict each other: the file's codecs have their bits; leave one out", flags.bits));
   }
   const train::TrainConfig& config = flags.train.config;
   if (!codec_is_given(given) || chooses_bits(config)) return;
   throw UsageError(fmt::format(
-      "--bits {} is for codecs that the plan chooses, and --codec {} says which: give that its bits, or leave one of the two out", flags.bits,
-      config.codec));
+      "--bits {} is for codecs that the plan chooses, and --codec {} says which: give that its bits, or leave one of the two out",
+      flags.bits, config.codec));
 }
 
 // Bounds that nothing would keep.

@@ -173,7 +173,7 @@ Result<Inputs> inputs_from_json(const json& object) {
     EPIPE_TRY(check(inputs));
     return inputs;
   } catch (const std::exception& error) {
-    return bad_file(error.what());
+    return bad_file(fmt::format("expected what epipe plan --json of this version writes; plan again ({})", error.what()));
   }
 }
 

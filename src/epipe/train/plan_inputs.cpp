@@ -184,8 +184,8 @@ class InputsMaker {
     inputs_.link.delay = given.delay.value_or(measured ? measured->delay : 0);
     fact("delay", fmt::format("{:.3g} ms one way", 1e3 * inputs_.link.delay), given.delay ? "given" : measured ? "measured" : "assumed");
     const planner::Link& link = inputs_.link;
-    fact("messages", fmt::format("{:.3g} us and {:.3g} ns a byte of a core here, {:g} times that at a server", 1e6 * link.frame, 1e9 * link.carry,
-                                 link.server_ends),
+    fact("messages", fmt::format("{:.3g} us and {:.3g} ns a byte of a core here, {:g} times that at a server", 1e6 * link.frame,
+                                 1e9 * link.carry, link.server_ends),
          measured ? "measured" : "assumed");
   }
 

@@ -50,7 +50,7 @@ void set_channel_means_on_device(torch::Tensor& x, std::span<const float> means)
 // The owner's pointer keeps another object from having the address that tells them apart.
 struct DeviceReflections::There {
   There(const torch::Tensor& x, std::shared_ptr<const Reflections> own)
-      : reflections(std::move(own)), stream(stream_of(x)), sent(x), rows(add_rows()), scales(add_scales()) {
+      : reflections(std::move(own)), device(x.device()), stream(stream_of(x)), sent(x), rows(add_rows()), scales(add_scales()) {
     sent.send();
   }
   kernels::ReflectionRows pointers() const {
@@ -58,7 +58,12 @@ struct DeviceReflections::There {
     return {host.count, host.length, sent[rows], sent[scales]};
   }
 
+  bool serves(const torch::Tensor& x, const std::shared_ptr<const Reflections>& wanted) const {
+    return reflections == wanted && device == x.device() && stream == stream_of(x);
+  }
+
   std::shared_ptr<const Reflections> reflections;
+  torch::Device device;  // every device has a stream 0
   Stream stream;
   SentArrays sent;
   SentArrays::Place<float> rows, scales;
@@ -78,9 +83,7 @@ DeviceReflections::~DeviceReflections() = default;
 void DeviceReflections::apply(const torch::Tensor& x, const std::shared_ptr<const Reflections>& reflections, bool backwards,
                               torch::Tensor& y) {
   const std::lock_guard lock(mutex_);
-  if (there_ == nullptr || there_->reflections != reflections || there_->stream != stream_of(x)) {
-    there_ = std::make_unique<There>(x, reflections);
-  }
+  if (there_ == nullptr || !there_->serves(x, reflections)) there_ = std::make_unique<There>(x, reflections);
   const std::size_t features = reflections->features();
   cuda::reflect_rows(x.data_ptr<float>(), static_cast<std::uint64_t>(x.numel()) / features, static_cast<unsigned>(features),
                      there_->pointers(), backwards, y.data_ptr<float>(), stream_of(x));

@@ -55,7 +55,8 @@ struct EncodeIndex {
 
 // states[c * kMaxStates + lane], and word_counts[c] words at the end of chunk c's share of `room`.
 void encode_chunks(const std::uint8_t* tokens, const std::uint8_t* levels, const Layout& layout, const std::uint16_t* slot_of_plane,
-                   unsigned lanes, const EncodeIndex& index, std::byte* room, std::uint32_t* states, std::uint32_t* word_counts, Stream stream);
+                   unsigned lanes, const EncodeIndex& index, std::byte* room, std::uint32_t* states, std::uint32_t* word_counts,
+                   Stream stream);
 
 // Chunk c as it travels, states and words, from byte offsets[c] of `out` on. Offsets are even.
 void gather_words(const std::byte* room, const std::uint32_t* states, const std::uint32_t* word_counts, const Layout& layout,

@@ -1,5 +1,6 @@
 #include "epipe/codec/kernels/cuda/rans.h"
 
+#include "epipe/codec/kernels/cuda/tokens.h"
 #include "epipe/codec/kernels/cuda/tokens.cuh"
 
 namespace epipe::kernels::cuda {
@@ -9,6 +10,7 @@ constexpr unsigned kChunksPerBlock = 4;  // one warp each
 
 __device__ std::uint64_t own_chunk() { return static_cast<std::uint64_t>(blockIdx.x) * kChunksPerBlock + threadIdx.x / kWarp; }
 __device__ unsigned lane_index() { return threadIdx.x % kWarp; }
+
 constexpr unsigned kNoToken = kTokenRoom - 1;
 static_assert(kNoToken >= kTokens, "its entry leaves a state as it is");
 
@@ -32,8 +34,8 @@ struct EncodeBatch {
   }
 };
 
-// Walks through a lane's symbols of a chunk from the last to the first, every `lanes`-th of a plane, plane after plane and kSteps at a time.
-// What a warp's time goes to are its instructions, so that as little as can be is done for each step.
+// Walks through a lane's symbols of a chunk from the last to the first, every `lanes`-th of a plane, plane after plane and kSteps at a
+// time. What a warp's time goes to are its instructions, so that as little as can be is done for each step.
 template <bool kAllStates, unsigned kSteps>
 class BackwardBatches {
  public:
@@ -179,7 +181,7 @@ unsigned blocks_for(const Layout& layout) { return static_cast<unsigned>((layout
 void encode_chunks(const std::uint8_t* tokens, const std::uint8_t* levels, const Layout& layout, const std::uint16_t* slot_of_plane,
                    unsigned lanes, const EncodeIndex& index, std::byte* room, std::uint32_t* states, std::uint32_t* word_counts,
                    Stream stream) {
-  constexpr unsigned kMostBytes = kMaxTables * kEntryBytes + 1024;
+  constexpr unsigned kMostBytes = kMaxTables * kEntryBytes + kMostSlots;
   static_assert(kMostBytes < 99U << 10U, "more than every device has");
   if (shared_bytes(index) > kMostBytes) throw std::logic_error("more tables or slots than fit into shared memory");
   constexpr unsigned kManySteps = 8;

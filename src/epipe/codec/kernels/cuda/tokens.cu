@@ -363,7 +363,7 @@ void find_levels(const std::uint8_t* tokens, const Layout& layout, const std::ui
     parents_kernel<<<dim3(layout.symbols, groups), kThreads, 0, stream>>>(tokens, layout, slot_of_plane, group, levels, counts);
   } else if (layout.context == Context::kRunning) {
     const auto threads = static_cast<unsigned>(std::min<std::uint64_t>(kThreads, (layout.row + kWarp - 1) / kWarp * kWarp));
-    const auto groups = static_cast<unsigned>(std::min<std::uint64_t>((layout.row + threads - 1) / threads, kMostGroups));
+    const auto groups = static_cast<unsigned>(std::min((layout.row + threads - 1) / threads, kMostGroups));
     running_kernel<<<dim3(static_cast<unsigned>(layout.chunks), groups), threads, 0, stream>>>(tokens, layout, levels, counts);
   } else {
     neighbours_kernel<<<static_cast<unsigned>(layout.chunks), kThreads, 0, stream>>>(tokens, layout, levels, counts);
